@@ -40,7 +40,7 @@ struct BoundOp {
   Beside beside;              // what may run at the same time
 };
 
-// Bytes that the host writes before a step, and the launches' address of these bytes.
+// Bytes that the host writes before a step, and their address in launches.
 struct InputCopy {
   std::byte* device = nullptr;
   const std::byte* staging = nullptr;
@@ -81,8 +81,8 @@ class Backend {
   virtual std::unique_ptr<DeviceMemory> allocate_staging(int64_t) { return nullptr; }
   // Copies a finished run's results into staging memory; needed only with such memory.
   virtual void read(std::byte*, const std::byte*, int64_t) {}
-  // Copies `bytes` that a finished run left to other memory of the device, and returns when all of
-  // them are there.
+  // Copies `bytes`, left by a finished run, to other memory on the device, and returns when all
+  // bytes have arrived.
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
   }

@@ -4,7 +4,7 @@
 
 namespace braid {
 
-// Memory of the host. Fails with kResource when there is none.
+// Host memory. Fails with kResource for lack of memory.
 class HostMemory : public DeviceMemory {
  public:
   explicit HostMemory(int64_t bytes);

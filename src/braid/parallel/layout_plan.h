@@ -12,22 +12,22 @@
 
 namespace braid {
 
-// A sequence with tokens divided over ranks: form of its attention, and place of its rows.
-// Rows of tokens are in rank order: rank r has even_part(T, P, r) rows, at the positions in
+// A sequence with tokens divided over ranks: its attention's form, and its rows' places.
+// Token rows are in rank order: rank r has even_part(T, P, r) rows, at the positions in
 // `q`.
 struct TokenSharding {
   SequenceMesh mesh;
   SequenceLayout q;   // tokens of this step
   SequenceLayout kv;  // keys in each rank's cache, including this step's
-  // Queries go to the keys, wherever these are, in place of what the mesh names: `kv` is then
+  // Queries go to the keys, wherever these are, in place of the mesh's mode: `kv` is then
   // empty.
   std::optional<KeysApart> apart = {};
-  // Far keys of all attentions but the first, the last and those with a window are thinned.
+  // Thins far keys in all attentions but the first, the last and those with a window.
   std::optional<KeyLevels> levels = {};
 };
 
-// A network without a KV cache, with rows divided over ranks as inputs' placements say: form of its
-// attention. With a mesh of one rank, each rank gathers all keys.
+// A network without a KV cache, with rows divided over ranks as inputs' placements say: its
+// attention's form. With a mesh of a single rank, each rank gathers all keys.
 struct RowSharding {
   SequenceMesh mesh;
   bool pictures = false;  // rows are pixels, as picture_parallel divides them
@@ -38,22 +38,22 @@ struct RowSharding {
 struct LayoutPlan {
   std::string axis = "tp";
   int P = 1;
-  // Groups of P ranks along the axis "dp", each with sequences of its own: rank g P + r is rank r
-  // of group g.
+  // Groups of P ranks along the axis "dp", each with its own sequences: rank g P + r is rank r in
+  // group g.
   int groups = 1;
   std::map<std::string, Placement, std::less<>> pinned;
-  // Columns of q [T, Hq * D] for a rank's attention, by the name of the keys' cache.
+  // Columns in q [T, Hq * D] for a rank's attention, by the name of the keys' cache.
   std::map<std::string, Placement, std::less<>> queries;
-  // Experts of each rank of all groups [ranks()], uneven or none; ranks with the same experts share
-  // their width. Empty: each rank of a group has a part of every expert.
+  // Experts on each rank over all groups [ranks()], uneven or none; ranks with the same experts
+  // share their width. Empty: each rank in a group has a part of every expert.
   std::vector<Range> experts;
-  // The second cut of a weight that `pinned` divides by experts: its part of an expert's width.
+  // The second cut in a weight that `pinned` divides by experts: a part of an expert's width.
   std::map<std::string, Placement, std::less<>> widths;
   // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather),
   // instead of all tokens (all_reduce).
   bool token_sharded_residual = false;
-  // Divides inputs with the token axis, and all values that follow; attention over these becomes
-  // the mesh's mode.
+  // Divides inputs with the token axis, and all following values; attention over these becomes the
+  // mesh's mode.
   std::optional<TokenSharding> tokens;
   // `pinned` also names inputs with divided rows (dimension 0); dense attention over these becomes
   // the mesh's mode.

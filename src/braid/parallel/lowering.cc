@@ -174,8 +174,8 @@ class Lowering {
     map_[static_cast<size_t>(op.outputs[0])] = sum;
   }
 
-  // Of a mixture's block: dispatch stands where the route does, so that what is computed between
-  // the route and the experts may run beside it. False: another op.
+  // For a mixture's block: dispatch stands in the route's place, so ops between route and experts
+  // may run beside it. False: another op.
   bool lower_exchange(const Op& op, int index) {
     const bool routes = op.def == &ops::kRoute, combines = op.def == &ops::kCombine;
     if (!routes && op.def != &ops::kExpertGated && op.def != &ops::kExpertLinear && !combines) {
@@ -334,7 +334,7 @@ class Lowering {
     }
   }
 
-  // An op over a picture whose rows of pixels are divided.
+  // An op over a picture with divided rows of pixels.
   void lower_picture(const Op& op, int index) {
     const Placement x = made_.placed(mapped(op.inputs[0]));
     std::vector<ValueId> in;
@@ -351,7 +351,7 @@ class Lowering {
     define(op.outputs[0], out, Placement::shard(0, std::move(rows)));
   }
 
-  // Layout of these parts' rows, one part after another.
+  // Layout of these parts' rows, part after part.
   SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts) const {
     std::vector<Placement> placements;
     for (ValueId id : parts) placements.push_back(made_.placed(mapped(id)));

@@ -9,10 +9,10 @@ namespace braid {
 struct RankProgram {
   Program program;
   int rank = 0;
-  // [values] along the plan's axis, of the logical value. Parts are of the ranks of one group or of
-  // all ranks (part_of).
+  // [values] along the plan's axis, for the logical value. Parts are a group's ranks or all ranks
+  // (part_of).
   std::vector<Placement> placements;
-  std::map<ValueId, Placement> widths;  // the second cut of weights that have one
+  std::map<ValueId, Placement> widths;  // the second cut of doubly cut weights
 };
 
 // A rank's part of a shard.

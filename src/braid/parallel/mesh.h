@@ -35,7 +35,7 @@ class Mesh {
 struct MeshGroup {
   std::string axis;  // "world": all ranks
   std::vector<int> ranks;
-  std::string name;  // unlike those of the rank's other groups
+  std::string name;  // differs from the names of the rank's other groups
 };
 // The groups that a rank has in meshes over the same ranks, the world first. Each rank has as many,
 // in the same order. Two ranks that share a group find the same one first by axis and ranks.

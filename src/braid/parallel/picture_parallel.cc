@@ -22,7 +22,7 @@ Attrs gather_rows(const std::string& axis, size_t ranks, int64_t rows) {
   return Attrs::of(std::move(attrs));
 }
 
-// One rank's share of an op.
+// A rank's share of an op.
 class RankPart {
  public:
   RankPart(Builder& builder, const std::string& axis, size_t rank, const std::vector<Range>& pixels)
@@ -51,7 +51,7 @@ class RankPart {
     ops::Conv3dInputs inputs{
         .x = in[0], .w = in[1], .bias = in[2], .residual = in[3], .before = in[4]};
     if (taps > 1) {
-      const int64_t row = local.height * attrs.width;  // pixels of this rank's part of a frame
+      const int64_t row = local.height * attrs.width;  // pixels in this rank's part of a frame
       inputs.x = with_halo(in[0], attrs.width, pixels_[rank_].size() / row);
       if (in[4] != kNoValue) {
         inputs.before = with_halo(in[4], attrs.width, b_.type(in[4]).shape[0] / row);
@@ -87,7 +87,7 @@ class RankPart {
   }
 
  private:
-  // This rank's share of `n` rows, of each frame or of whole frames.
+  // This rank's share of `n` rows, in each frame or in whole frames.
   int64_t own(int64_t n) const { return n * pixels_[rank_].size() / pixels_.back().end; }
   int64_t above() const { return rank_ > 0 ? 1 : 0; }
   int64_t below() const { return rank_ + 1 < pixels_.size() ? 1 : 0; }

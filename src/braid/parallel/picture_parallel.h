@@ -7,10 +7,10 @@
 
 namespace braid {
 
-// Divides rows of pixels over P ranks in a network of convolutions and group norms. Each of
-// `inputs` has whole frames of `height` rows of `width` pixels, and a rank an even share of every
-// frame's rows: its rows of all frames stand together, rank after rank. Weights are whole on each
-// rank. Fails with kInvalidArgument with fewer rows than ranks.
+// Divides rows of pixels over P ranks in a network with convolutions and group norms. Each of
+// `inputs` has whole frames with `height` rows of `width` pixels. A rank has an even share of every
+// frame's rows; the rank's rows of all frames stand together, rank after rank. Weights are whole on
+// each rank. Fails with kInvalidArgument for fewer rows than ranks.
 LayoutPlan picture_parallel(const Program& program, const std::vector<std::string>& inputs,
                             int64_t height, int64_t width, int P);
 

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// Inputs of expert_gated and of expert_linear.
+// Inputs of expert_gated and expert_linear.
 constexpr size_t kGateWeight = 3, kExpertWeight = 2;
 
 // Columns that several ranks have are gathered from none.
@@ -62,7 +62,7 @@ ValueType PlacedPrograms::local_type(const ValueType& whole, const Placement& pl
     return local;
   }
   ValueType local = whole;
-  // A rank's tokens make its expert rows, as many as its router says.
+  // A rank's tokens make its expert rows, as many as its router chooses.
   const bool sorted = whole.axis == BatchAxis::expert_row && placement.dim == 0;
   local.shape[placement.dim] =
       sorted ? ranks_[0].program.capacity.expert_row : part_of(placement, rank).size();

@@ -21,7 +21,7 @@ class PlacedPrograms {
   // `logical` and `plan` outlive this.
   PlacedPrograms(const Program& logical, const LayoutPlan& plan);
 
-  // A shard of tokens for each rank, as even as they divide.
+  // A shard of tokens for each rank, divided as evenly as possible.
   const Placement& token_parts() const { return token_parts_; }
   const Placement& placed(ValueId id) const {
     return ranks_[0].placements[static_cast<size_t>(id)];
@@ -36,15 +36,15 @@ class PlacedPrograms {
   // The columns of expert_gated's h [R, F] on each rank, if ranks share an expert's width; of other
   // ops none.
   Placement row_width(const OpDef& def, const std::vector<ValueId>& inputs) const;
-  // Of the ranks that share an expert's width, only the first adds the bias of an expert_linear.
+  // Among ranks that share an expert's width, only the first adds an expert_linear's bias.
   bool leaves_bias(const OpDef& def, const std::vector<ValueId>& inputs, int rank) const;
 
   // Adds a value, made by logical op `producer` (-1: given). `whole`: its type before the division.
   ValueId add(ValueKind kind, const std::string& name, const ValueType& whole,
               const Placement& placement, int producer, const Placement& width = {});
-  // Says what a value is that builders have made.
+  // Records type and placement of a value that builders have made.
   void place(ValueId made, const ValueType& whole, const Placement& placement);
-  // Appends an op with scope and tag of `source`; `types` are those of the logical op's inputs.
+  // Appends an op with scope and tag of `source`; `types` are the logical op's input types.
   void append(const OpDef& def, const Attrs& attrs, TypeList types, const ShardRule& rule,
               const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs,
               const Op& source);
@@ -52,7 +52,7 @@ class PlacedPrograms {
   // of the Program. Fails with kUnsupported, naming the consumer, if nothing converts.
   ValueId convert(ValueId id, const Placement& want, const Op* consumer);
 
-  // The ranks' Programs, to go on with in the op's scope until end_builders, which takes them back.
+  // The ranks' Programs, to extend in the op's scope until end_builders takes them back.
   std::vector<Builder> begin_builders(const Op& op);
   void end_builders(std::vector<Builder>& builders, int producer);
 

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-// Fewest units of `unit` columns that make whole blocks of the dtype.
+// Fewest units of `unit` columns that make whole blocks in the dtype.
 int64_t units_per_cut(DType dtype, int64_t unit) {
   return std::lcm<int64_t>(unit, info(dtype).block_elems) / unit;
 }
@@ -45,7 +45,7 @@ struct Product {
   ValueId bias() const { return linear->inputs[1 + linear->outputs.size() + index]; }
 };
 
-// Sources of a value, over ops that keep columns: products and results of attention.
+// A value's sources, over ops that keep columns: products and attention's results.
 struct Origin {
   std::vector<Product> products;
   std::vector<const Op*> attentions;
@@ -223,7 +223,7 @@ class WeightDivision {
     }
   }
 
-  // Divides products whose only reader is a product: rows of the first meet columns of the second.
+  // Divides products with a product as only reader: rows of the first meet columns of the second.
   void divide_ffn(const Product& down, const Origin& x) {
     const Value& w = program_.value(down.w());
     const auto whole = [&](const Product& product) { return divides(product.w()); };
@@ -236,7 +236,7 @@ class WeightDivision {
     for (const Product& product : x.products) pin_rows(product, parts);
   }
 
-  // Divides every expert's width: rows of gate and up meet columns of down.
+  // Divides every expert's width: rows in gate and up meet columns in down.
   void divide_experts(const Op& down) {
     const Op* gated = producer_[down.inputs[0]];
     if (gated == nullptr || gated->def != &ops::kExpertGated) return;

@@ -5,7 +5,7 @@
 
 namespace braid::cpu {
 
-// Share of the wanted cores that a piece of work on the CPU got.
+// The share that a piece of CPU work got from its wanted cores.
 class CoreWatch {
  public:
   CoreWatch();

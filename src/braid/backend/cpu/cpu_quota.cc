@@ -88,7 +88,7 @@ std::vector<int64_t> numbers(const fs::path& path) {
 }
 
 std::optional<double> quota_of(Version version, const fs::path& group) {
-  std::vector<int64_t> limit;  // microseconds of CPU time, and the period of that time
+  std::vector<int64_t> limit;  // microseconds of CPU time, per period of so many microseconds
   if (version == Version::v2) {
     limit = numbers(group / "cpu.max");
   } else {

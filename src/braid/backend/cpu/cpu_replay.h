@@ -17,7 +17,7 @@ namespace braid::cpu {
 // waits on this rank (other streams' waits for other ranks).
 using OnError = std::function<void(std::exception_ptr error)>;
 
-// Launches bound to kernels, replayed over the streams of one rank.
+// Launches bound to kernels, replayed over a rank's streams.
 class CpuReplay : public Replay {
  public:
   using Threads = std::array<StreamThread*, kNumStreams>;  // null for compute and unused streams
@@ -31,7 +31,7 @@ class CpuReplay : public Replay {
  private:
   static constexpr std::chrono::seconds kDeadline{600};
 
-  // A stream's launches, and the number of launches ended in all runs so far.
+  // A stream's launches, and the number of ended launches over all runs so far.
   struct Queue {
     std::vector<int> launches;
     WakeCounter ended;

@@ -29,7 +29,7 @@ struct Kernel {
   std::function<BoundKernel(const LaunchArgs& args)> bind;
 };
 
-// The kernels of the CPU backend by kind of op, filled by explicit calls (kernels/cpu/register.h).
+// The CPU backend's kernels by kind of op, filled by explicit calls (kernels/cpu/register.h).
 class KernelTable : public KernelCatalog {
  public:
   // `threads` run the compute stream; each other stream has a single thread.
@@ -46,8 +46,8 @@ class KernelTable : public KernelCatalog {
   std::map<std::string, Kernel, std::less<>> kernels_;
 };
 
-// Kernels that call each op's scalar reference on thread 0: the reference for tests of every other
-// kernel.
+// Kernels that call each op's scalar reference on thread 0: the reference when other kernels are
+// tested.
 void add_reference_kernel(KernelTable& table, const OpDef& def);
 
 }  // namespace braid::cpu

@@ -9,9 +9,9 @@
 
 namespace braid::cpu {
 
-// A sense-counting barrier for the threads of one team. Waits as its policy says, so that an
-// oversubscribed machine makes progress. Abort-safe: after abort() every wait throws
-// Error(kAborted). A wait longer than `deadline` aborts the barrier and throws Error(kDeadline).
+// A sense-counting barrier for a team's threads. Waits as its policy says, so an oversubscribed
+// machine makes progress. Abort-safe: after abort() every wait throws Error(kAborted). A wait
+// longer than `deadline` aborts the barrier and throws Error(kDeadline).
 class Barrier {
  public:
   static constexpr std::chrono::seconds kDeadline{600};
@@ -33,9 +33,9 @@ class Barrier {
   std::atomic<bool> aborted_{false};
 };
 
-// A CPU kernel's view of its threads. A kernel is a function that every thread of the team calls
-// with the same arguments (SPMD): each thread takes a share of the work by `index`, and meets the
-// others at barrier() between dependent phases.
+// A CPU kernel's view of its threads. Every thread of the team calls the kernel with the same
+// arguments (SPMD): each thread takes a share of the work by `index`, and meets the others at
+// barrier() between dependent phases.
 struct Team {
   int index = 0;
   int count = 1;

@@ -14,12 +14,12 @@ struct WaitPolicy {
   int yields = 0;
 };
 
-// A counter that threads wait on. What happened before advance() is visible after wait_past().
+// A counter for waiting threads. Writes before advance() are visible after wait_past().
 class WakeCounter {
  public:
   uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
-  // Adds one and wakes every sleeper; without sleepers there is no system call.
+  // Adds 1 and wakes every sleeper; without sleepers no system call is made.
   void advance();
 
   // Returns true once the value differs from `seen`, false if `deadline` passed first.

@@ -11,7 +11,7 @@ namespace {
 constexpr std::chrono::microseconds kLong{500};
 constexpr int kWaitsAsleep = 4096;
 
-// A thread's knowledge of its core.
+// A thread's knowledge about its core.
 thread_local int waits_asleep = 0;
 
 }  // namespace

@@ -29,7 +29,7 @@ void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const bool lost = loses_device(error);
   if (!lost) cudaGetLastError();  // else the next launch would report it again
-  // CUDA says the same where there is no driver at all.
+  // CUDA reports the same without any driver.
   int driver = 0;
   if (error == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess &&
       driver == 0) {

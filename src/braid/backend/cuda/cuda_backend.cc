@@ -71,7 +71,7 @@ void CudaBackend::wait(cudaEvent_t event) const {
   for (int polls = 0;; ++polls) {
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) {
-      check_job();  // a wait of a kernel that expired ends the stream, too
+      check_job();  // a kernel's expired wait ends the stream, too
       return;
     }
     if (state != cudaErrorNotReady) check_cuda(state, device().name.c_str());

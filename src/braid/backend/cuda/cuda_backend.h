@@ -14,11 +14,11 @@ namespace braid::cuda {
 // Looks while the host waits for the device: throws when the job has failed elsewhere.
 using Watch = std::function<void()>;
 
-// One GPU of this process as a rank's backend: memory, streams, and Schedules that become graphs.
-// One thread at a time. The table outlives the backend, and that what it bound.
+// A GPU of this process as a rank's backend: memory, streams, and Schedules that become graphs. One
+// thread at a time. The table outlives the backend, and the backend outlives its bound steps.
 class CudaBackend : public Backend {
  public:
-  // Its kernels run on the SMs of `part`, which outlives it, where there is one.
+  // Kernels run on the SMs of `part`, if given, which outlives the backend.
   explicit CudaBackend(const KernelTable& table, Watch watch = {},
                        const SmPartition* part = nullptr);
 
@@ -33,16 +33,16 @@ class CudaBackend : public Backend {
   const KernelTable& table() const { return table_; }
   cudaStream_t stream(Stream stream) const { return streams_[static_cast<size_t>(stream)].get(); }
 
-  // Allocations, bound steps and graphs so far: what may take long, and waits for other ranks.
+  // Allocations, bound steps and graphs so far: work that may take long and wait for other ranks.
   int64_t preparations() const { return preparations_; }
   void count_preparation() { ++preparations_; }
 
-  // Waits until what `event` marks has happened, and throws what the device reports. Fails with
-  // kDeadline when that takes longer than `kDeadline`.
+  // Waits for `event`, and throws the device's error, if any. Fails with kDeadline after
+  // `kDeadline`.
   void wait(cudaEvent_t event) const;
   // Throws what the device or the job has to report, without waiting.
   void check() const;
-  void check_job() const;  // the job's part of it: no call into the driver
+  void check_job() const;  // the job's check alone: no call into the driver
   static constexpr double kDeadlineSeconds = 120;
 
  private:
@@ -52,7 +52,7 @@ class CudaBackend : public Backend {
   const Watch watch_;
   std::array<OwnedStream, kNumStreams> streams_;
   OwnedEvent read_;
-  std::atomic<int64_t> preparations_ = 0;  // callers of allocate() have threads of their own
+  std::atomic<int64_t> preparations_ = 0;  // allocate() is called by several threads
 };
 
 }  // namespace braid::cuda

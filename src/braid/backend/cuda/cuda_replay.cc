@@ -282,7 +282,7 @@ void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
 
 void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>* events) {
   const cudaStream_t main = stream(Stream::compute);
-  // Whether a stream's newest entry is a kernel of Braid's, which the next kernel may overlap.
+  // Whether a stream's newest entry is one of Braid's kernels, which the next kernel may overlap.
   std::array<bool, kNumStreams> chained{};
   const auto wait = [&](Stream s, const OwnedEvent& event) {
     make_wait(stream(s), event);
@@ -299,7 +299,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
-    // A transfer of early results was asked for by their launch, so only its end is awaited.
+    // A transfer of early results was asked for by their launch: only the launch's end is awaited.
     const auto wait_for = [&](const Wait& w) { wait(s, done_[w.launch]); };
     for (const Wait& w : ops_[i].waits) {
       if (!w.inside()) wait_for(w);

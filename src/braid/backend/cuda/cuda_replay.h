@@ -11,22 +11,22 @@
 
 namespace braid::cuda {
 
-// A Schedule on one GPU. The first run puts its launches into the streams one by one, which also
-// loads every kernel and lets libraries set themselves up; from the second on they are one CUDA
-// graph. A step that was prepared is a graph from the first run on, because making it loads its
-// kernels, and no rank may load one while another waits for it. Extents are read from device
-// memory, so one graph serves all steps up to the capacity; where several micro-batches share
-// buffers, rows move with their sizes, and new sizes make a new graph. Runs with times are never
-// graphs, and join no launches.
+// A Schedule on a GPU. The first run puts its launches into the streams one by one, which also
+// loads every kernel and lets libraries set themselves up; later runs are a CUDA graph. A
+// prepared step is a graph from the first run on: making the graph loads the kernels, and no rank
+// may load a kernel while another rank waits for it. Extents are read from device memory, so a
+// graph serves all steps up to the capacity. If several micro-batches share buffers, rows move
+// with their sizes, and new sizes make a new graph. Runs with times are never graphs, and join no
+// launches.
 class CudaReplay : public Replay {
  public:
   CudaReplay(CudaBackend& backend, BoundStep step);
-  ~CudaReplay() override;  // waits for its streams: what it holds they may still use
+  ~CudaReplay() override;  // waits for its streams, which may still use its memory
 
   void prepare() override;
   void run(std::span<LaunchTime> times) override;
 
-  // What a step that stays on the device does before and after the launches, in the compute stream.
+  // Work before and after the launches of a step that stays on the device, in the compute stream.
   struct Hooks {
     std::function<void(const LaunchContext& context)> before;
     std::function<void(const LaunchContext& context)> after;
@@ -38,16 +38,16 @@ class CudaReplay : public Replay {
   void begin_loop();
   void prepare_loop(const Hooks& hooks, bool at_once);
   void enqueue(const Hooks& hooks);
-  // Whether the loop's next step is a graph that is there: enqueue() then waits for nothing.
+  // Whether the loop's next step has its graph: enqueue() then waits for nothing.
   bool loop_ready() const { return !stale(looped_); }
-  int64_t loop_launches() const { return looped_.launches; }  // of a step, once it is a graph
+  int64_t loop_launches() const { return looped_.launches; }  // per step, once it is a graph
 
-  // A step that is put in behind others, without waiting: its inputs are copied, then the hooks,
-  // the same each time, run with it. prepare_put() makes the graph, and waits for what came before.
+  // A step put in behind others, without waiting: its inputs are copied, then the hooks, equal each
+  // time, run with the step. prepare_put() makes the graph, and waits for all earlier work.
   void prepare_put(const Hooks& hooks);
   void put(const Hooks& hooks);
 
-  // Waits for all that was put into the streams so far.
+  // Waits for everything in the streams.
   void finish();
 
   // "2 graphs made, 4.0 MB of device memory; 192 launches joined in one"
@@ -59,8 +59,8 @@ class CudaReplay : public Replay {
     int runs = 0;
     OwnedGraphExec graph;
     int64_t launches = 0;          // in the graph
-    int64_t bytes = 0;             // of device memory that it took
-    std::vector<BatchPart> parts;  // of several micro-batches: their rows move with them
+    int64_t bytes = 0;             // its device memory
+    std::vector<BatchPart> parts;  // several micro-batches': rows move with these
   };
 
   void upload(cudaStream_t stream) const;
@@ -80,20 +80,20 @@ class CudaReplay : public Replay {
   std::vector<BoundOp> ops_;
   std::vector<OpCall> calls_;
   std::vector<BoundKernel> kernels_;
-  std::vector<JoinedLaunches> joined_;  // [launches]: in the place of each and those behind it
+  std::vector<JoinedLaunches> joined_;  // [launches]: in place of launch i and the launches behind
   std::span<const BatchPart> parts_;
   std::unique_ptr<DeviceMemory> host_parts_;    // pinned copy of parts_
-  std::unique_ptr<DeviceMemory> device_parts_;  // where kernels read them
+  std::unique_ptr<DeviceMemory> device_parts_;  // read by kernels
   UploadList uploads_;
   std::vector<InputCopy> large_uploads_;  // by the copy engine
   std::array<bool, kNumStreams> used_{};
-  std::vector<OwnedEvent> done_;  // [launches], of those that another stream waits for
+  std::vector<OwnedEvent> done_;  // [launches], if another stream waits for the launch
   struct Begins {
-    int words = -1;  // in phases_, of the launch that waits; -1: none does
+    int words = -1;  // in phases_, the waiting launch's; -1: no launch waits
     uint32_t phase = 0;
   };
-  std::vector<Begins> begins_;  // [launches] the phase of another launch that its end begins
-  std::vector<int> words_of_;  // [launches] of its phases, in phases_; -1: it waits for none inside
+  std::vector<Begins> begins_;  // [launches] another launch's phase, begun by launch i's end
+  std::vector<int> words_of_;   // [launches] its words in phases_; -1: waits for none inside
   std::vector<std::unique_ptr<Requests>> requests_;  // [launches] null: none in others' place
   std::vector<int> asked_by_;                        // [launches] a launch; -1: itself
   std::unique_ptr<PhaseWords> phases_;               // null where no launch waits inside

@@ -124,7 +124,7 @@ void GrowingMemory::back(int64_t bytes) {
   pieces_.push_back(more);
   backed_ = end;
   check_cuda(cudaMemset(at, 0, size), "clearing a GPU's memory");
-  // Streams of ours do not wait for the one that clears.
+  // Braid's streams do not wait for the clearing stream.
   check_cuda(cudaStreamSynchronize(nullptr), "clearing a GPU's memory");
 }
 

@@ -7,10 +7,10 @@
 
 namespace braid::cuda {
 
-// Memory of one GPU that grows in place: all addresses are there from the start, memory lies behind
-// the first of them, as many as back() was asked for. Pointers and captured graphs stay valid. Only
-// this GPU may read it: what peers read lies in arenas. A GPU without virtual memory management
-// gives all at once.
+// Memory on a GPU that grows in place. All addresses exist from the start; back() puts memory
+// behind the first of them. Pointers and captured graphs stay valid. Only this GPU may read
+// the memory: peers read arenas. A GPU without virtual memory management gives all memory at
+// once.
 class GrowingMemory : public DeviceMemory {
  public:
   // Takes addresses alone, as many as the bytes, and may exceed the GPU's memory.
@@ -31,10 +31,10 @@ class GrowingMemory : public DeviceMemory {
   const int device_;
   const int64_t bytes_;
   std::optional<CudaMemory> whole_;
-  int64_t step_ = 1;      // memory comes in multiples of so many bytes
+  int64_t step_ = 1;      // memory comes in multiples of this size, in bytes
   int64_t reserved_ = 0;  // bytes of addresses
   int64_t backed_ = 0;
-  std::vector<int64_t> pieces_;  // bytes of each, one after the other
+  std::vector<int64_t> pieces_;  // bytes of each piece, in order
   std::byte* data_ = nullptr;
 };
 

@@ -22,7 +22,7 @@ using OwnedEvent = Owned<cudaEvent_t>;
 using OwnedGraph = Owned<cudaGraph_t>;
 using OwnedGraphExec = Owned<cudaGraphExec_t>;
 
-// Priority of a stream: kernels of an `urgent` stream get SMs before others.
+// A stream's priority: kernels in an `urgent` stream get SMs before others.
 inline int stream_priority(bool urgent) {
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream priorities");

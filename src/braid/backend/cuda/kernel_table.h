@@ -21,17 +21,17 @@ struct LaunchArgs {
   const DeviceInfo& device;
   Stream stream = Stream::compute;
   DeviceMemory* arena = nullptr;
-  // The step is one micro-batch: its graph finds all inputs, and all keys but the new ones,
+  // The step is a single micro-batch: its graph finds all inputs, and all keys but the new keys,
   // written.
   bool whole_batch = true;
   bool own_rows = true;      // as of BoundOp
   Beside beside;             // likewise
   bool ranks_alike = false;  // as of BoundStep
-  // Device [PhaseWords::kWords], where the launch waits inside: the last phase that may begin.
-  // Null: all inputs are there before the launch.
+  // Device [PhaseWords::kWords], if the launch waits inside: the last phase that may begin. Null:
+  // all inputs are present before the launch.
   uint32_t* arrived = nullptr;
-  Requests* requests = nullptr;  // what it asks for in others' place; null: nothing
-  Requests* asked_by = nullptr;  // who asks for what it moves; null: it does
+  Requests* requests = nullptr;  // transfers it asks for on others' behalf; null: none
+  Requests* asked_by = nullptr;  // the launch that asks for its transfers; null: itself
   bool by_stream = false;        // streams may write and wait for words (KernelTable::streams_wait)
 
   // The live rows on an axis, for kernels: device memory. Null without an axis: all are live.
@@ -41,14 +41,14 @@ struct LaunchArgs {
 // Puts a launch's kernels into a stream: no allocation, no wait, capturable.
 using BoundKernel = std::function<void(const LaunchContext& context)>;
 
-// A kernel for one kind of op: what it needs, and how it is bound to its operands once, outside of
-// any capture.
+// A kernel for a kind of op: its needs, and its binding to operands, done once, outside any
+// capture.
 struct Kernel {
   std::function<KernelInfo(const Op& op, TypeList in, TypeList out, const DeviceInfo& device)> info;
   std::function<BoundKernel(const LaunchArgs& args)> bind;
 };
 
-// One kernel in the place of the first `count` of some launches.
+// A kernel in place of the first `count` launches of a run.
 struct JoinedLaunches {
   size_t count = 0;  // 0: they stay apart
   BoundKernel kernel;
@@ -57,7 +57,7 @@ struct JoinedLaunches {
 // stream but the first, and no other stream waits but for the last.
 using Join = std::function<JoinedLaunches(std::span<const LaunchArgs> launches)>;
 
-// The kernels of one GPU by kind of op, filled by explicit calls (kernels/cuda/register.h).
+// A GPU's kernels by kind of op, filled by explicit calls (kernels/cuda/register.h).
 class KernelTable : public KernelCatalog {
  public:
   explicit KernelTable(DeviceInfo device) : device_(std::move(device)) {}
@@ -70,10 +70,10 @@ class KernelTable : public KernelCatalog {
   JoinedLaunches join(std::span<const LaunchArgs> launches) const {
     return join_ ? join_(launches) : JoinedLaunches{};
   }
-  // Whether streams may write and wait for words (stream_words.h) beside what else there is.
+  // Whether streams may write words and wait for them (stream_words.h) beside other work.
   void set_streams_wait(bool wait) { streams_wait_ = wait; }
   bool streams_wait() const { return streams_wait_; }
-  // Whether a pull may be under way with the one before it in its stream.
+  // Whether a pull may be under way together with the pull before it in its stream.
   using GoesAhead = std::function<bool(const ops::MoveAttrs& before, const ops::MoveAttrs& pull)>;
   void set_goes_ahead(GoesAhead goes) { goes_ahead_ = std::move(goes); }
   bool goes_ahead(const ops::MoveAttrs& before, const ops::MoveAttrs& pull) const {
@@ -86,7 +86,7 @@ class KernelTable : public KernelCatalog {
   void add_fusions(std::span<const Fusion> more) {
     fusions_.insert(fusions_.begin(), more.begin(), more.end());
   }
-  // As of KernelCatalog; null: Programs stay, and there is nothing to explain.
+  // As in KernelCatalog; null: Programs stay, with nothing to explain.
   struct Rewrite {
     std::function<Program(Program program)> program;
     std::function<std::vector<std::string>()> explain;

@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// Memory of one GPU. Fails with kResource, saying how much was asked for and how much is free.
+// Memory on a GPU. Fails with kResource, naming the wanted and the free bytes.
 class CudaMemory : public DeviceMemory {
  public:
   CudaMemory(int device, int64_t bytes);
@@ -21,7 +21,7 @@ class CudaMemory : public DeviceMemory {
   std::byte* data_ = nullptr;
 };
 
-// Host memory that every GPU of the process reads and writes at the same address.
+// Host memory that every GPU in the process reads and writes at the same address.
 class PinnedMemory : public DeviceMemory {
  public:
   explicit PinnedMemory(int64_t bytes);

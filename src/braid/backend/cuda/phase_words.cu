@@ -17,8 +17,8 @@ int64_t bytes_of_words(int launches) {
   return int64_t{launches} * kWords * static_cast<int64_t>(sizeof(uint32_t));
 }
 
-// Kernels, not copies: a copy that stands in a stream may share a hardware queue with those that
-// bring data of a phase, and holds them up until its turn comes.
+// Kernels, not copies: a copy in a stream may share a hardware queue with the copies that bring a
+// phase's data, and delays these until its turn comes.
 __global__ void reset_words(uint32_t* words, int launches) {
   for (int i = static_cast<int>(threadIdx.x); i < launches; i += static_cast<int>(blockDim.x)) {
     words[kWords * i] = words[kWords * i + PhaseWords::kWaited] = 0;
@@ -30,7 +30,7 @@ __global__ void report_words(uint32_t* host, const uint32_t* words, int count) {
   }
 }
 
-// One thread: it finds room on an SM that a launch spares.
+// A single thread: it finds room on an SM that a launch spares.
 __global__ void write_word(uint32_t* word, uint32_t value) {
   ::cuda::atomic_ref<uint32_t, ::cuda::thread_scope_system>(*word).store(
       value, ::cuda::memory_order_release);

@@ -10,7 +10,7 @@
 #include "braid/backend/cuda/toolkit.h"
 #include "braid/base/error.h"
 
-// A function of the driver by its own name.
+// A driver function by its own name.
 #define BRAID_DRIVER(name) driver_function<decltype(name)>(#name, 12050)
 
 namespace braid::cuda {

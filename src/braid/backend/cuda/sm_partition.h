@@ -10,8 +10,8 @@ struct CUgreenCtx_st;
 
 namespace braid::cuda {
 
-// A part of a GPU's SMs: kernels of the part's streams run on these SMs alone. Ranks that share a
-// GPU get a part each, so that a kernel waiting for another rank never holds the other rank's SMs.
+// A part of a GPU's SMs: kernels in the part's streams run on these SMs alone. Ranks that share a
+// GPU get a part each, so a kernel waiting for another rank never holds the other rank's SMs.
 // Outlives its streams. Memory, copies and host time stay shared.
 class SmPartition {
  public:
@@ -33,7 +33,7 @@ using OwnedPartition = std::unique_ptr<SmPartition>;
 // SMs), or if the driver has no parts (CUDA 12.5).
 std::vector<OwnedPartition> divide_gpus(const std::vector<int>& devices);
 
-// A rank's share of its GPU: the whole GPU without a part.
+// A rank's share in its GPU: the whole GPU without a part.
 DeviceInfo device_info(int id, const SmPartition* part);
 
 }  // namespace braid::cuda

@@ -7,21 +7,21 @@
 
 namespace braid::cuda {
 
-// A word that a stream writes or waits for by itself: no kernel, so no SM. It is device memory of
-// the stream's GPU or pinned host memory.
+// A word that a stream writes or waits for by itself, without a kernel or SM. The word is in device
+// memory on the stream's GPU, or in pinned host memory.
 struct StreamWord {
   enum class Does { write, wait };
   Does does = Does::write;
   uint32_t* word = nullptr;
-  uint32_t value = 0;  // written, after all that is before it in the stream; or waited for
+  uint32_t value = 0;  // written after all earlier work in the stream; or awaited
 };
 
-// One after the other. Capturable, as one node of a graph. Nothing bounds the wait but who writes
-// the word; it holds up what other streams put into the same hardware queue.
+// Puts words in order. Capturable, as a graph node. Only the word's writer bounds the wait, which
+// also delays other streams in the same hardware queue.
 void put_words(cudaStream_t stream, std::span<const StreamWord> words);
 
-// Whether CUDA_DEVICE_MAX_CONNECTIONS gives this process as many queues as there can be: where
-// streams share one a wait may stand before what it waits for.
+// Whether CUDA_DEVICE_MAX_CONNECTIONS gives this process the most queues: if streams share a queue,
+// a wait may stand before the work that ends the wait.
 bool has_queues_for_words();
 
 }  // namespace braid::cuda

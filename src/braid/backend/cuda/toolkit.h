@@ -9,7 +9,7 @@
 // toolkits.
 namespace braid::cuda::toolkit {
 
-// Where a captured stream stands in its graph.
+// The place of a captured stream in its graph.
 struct Capture {
   cudaStreamCaptureStatus status{};
   cudaGraph_t graph = nullptr;
@@ -36,8 +36,8 @@ inline cudaError_t continue_capture(cudaStream_t stream, cudaGraphNode_t node) {
 #endif
 }
 
-// A function of the driver as of `version` (12050 is CUDA 12.5), or with a toolkit before 12.5 as
-// of the toolkit's version.
+// A driver function as of `version` (12050 is CUDA 12.5), or with a toolkit before 12.5 as of the
+// toolkit's version.
 inline cudaError_t get_driver_function(const char* name, [[maybe_unused]] unsigned version,
                                        void** function, cudaDriverEntryPointQueryResult* found) {
 #if CUDART_VERSION >= 12050
@@ -47,7 +47,7 @@ inline cudaError_t get_driver_function(const char* name, [[maybe_unused]] unsign
 #endif
 }
 
-// Parts of a GPU have a multiple of this number of SMs. Headers before 13.0 lack the driver's
+// A GPU's parts have a multiple of this number of SMs. Headers before 13.0 lack the driver's
 // number: the programming guide says 8 from Hopper on.
 inline unsigned sm_step([[maybe_unused]] const CUdevResource& all,
                         [[maybe_unused]] int compute_major) {

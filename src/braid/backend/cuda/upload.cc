@@ -17,7 +17,7 @@
 namespace braid::cuda {
 namespace {
 
-// Bytes [begin, end) of the packed rows of `src`.
+// Bytes [begin, end) in the packed rows of `src`.
 struct Piece {
   std::byte* dst;
   TensorView src;
@@ -38,7 +38,7 @@ void pack(std::byte* out, const Piece& piece) {
   }
 }
 
-// A thread's means of copying: two pinned buffers in turns, and a stream to drain them.
+// A thread's means for copying: two pinned buffers in turns, and a stream to drain the buffers.
 class Lane {
  public:
   Lane(int device, int64_t piece_bytes) : Lane() {  // delegated: a throw below runs ~Lane

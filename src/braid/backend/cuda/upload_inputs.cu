@@ -17,7 +17,7 @@ __global__ void upload(const __grid_constant__ UploadList list) {
 
 }  // namespace
 
-// Never launched early: the kernels before it may still read what it overwrites.
+// Never launched early: kernels before this copy may still read the overwritten memory.
 void upload_inputs(const UploadList& list, const LaunchContext& context) {
   launch_kernel({context.stream, false}, upload, dim3(kCtas), dim3(kThreads), 0, list);
 }

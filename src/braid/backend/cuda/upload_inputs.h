@@ -6,7 +6,7 @@
 
 namespace braid::cuda {
 
-// Copies that a single small kernel makes from pinned host memory: one read of the host link for
+// Copies that a single small kernel makes from pinned host memory: the host link is read once for
 // all copies.
 struct UploadList {
   static constexpr int kMaxCopies = 16;

@@ -16,7 +16,7 @@ using Attention = ops::SegmentAttentionAttrs;
 
 constexpr size_t kStates = 3;
 
-// The calls of an attention, on all ranks, in place of a call with phases.
+// An attention's calls, on all ranks, in place of a call with phases.
 class PhaseCalls {
  public:
   explicit PhaseCalls(const std::vector<const Op*>& ranks) : ranks_(ranks) {
@@ -89,22 +89,22 @@ class PhaseCalls {
     });
   }
 
-  // Whether keys of this phase come to some rank, if only to one without queries: a call names the
-  // keys, so that the pull ends before the sync behind the call.
+  // Whether keys of this phase come to some rank, if only to a rank without queries: a call names
+  // the keys, so the pull ends before the sync behind the call.
   bool brings_keys(int n) const {
     return std::ranges::any_of(ranks_, [&](const Op* op) {
       return std::ranges::count(attrs(*op).kv, n, &ops::KvSegment::phase) > 0;
     });
   }
 
-  // Index of an input among those of the call: used[i] says whether the call has input i.
+  // An input's index among the call's inputs: used[i] says whether the call has input i.
   static int renumbered(const std::vector<bool>& used, size_t first, size_t step, int value) {
     int number = 0;
     for (int i = 0; i < value; ++i) number += used[first + step * static_cast<size_t>(i)] ? 1 : 0;
     return number;
   }
 
-  // A call that names the keys of phase `n`.
+  // A call that names phase `n`'s keys.
   std::vector<Op> call(bool begins, bool ends, const Seen& seen, int n) const {
     const Op& whole = *ranks_[0];
     std::vector<bool> used(whole.inputs.size());
@@ -133,7 +133,7 @@ class PhaseCalls {
     return ops;
   }
 
-  // A rank's part in a call, with all keys of phase `n`; marks the inputs of the part.
+  // A rank's part in a call, with all keys of phase `n`; marks the part's inputs.
   Attention part(const Attention& whole, bool begins, bool ends, const Seen& seen, int n,
                  std::vector<bool>& used) const {
     Attention a = whole;
@@ -236,7 +236,7 @@ class Cutter {
     });
   }
 
-  // Queries that no pull brings begin in phase 0, whenever a whole call would take them.
+  // Queries already present begin in phase 0, whenever a whole call would take them.
   void begin_at_once(size_t i) {
     for (Program* program : programs_) {
       Attention a = program->ops[i].attrs.as<Attention>();
@@ -247,7 +247,7 @@ class Cutter {
     }
   }
 
-  // The last pull before op i of inputs of this phase; none: i.
+  // The last pull before op i that brings inputs of this phase; none: i.
   size_t pull_of(size_t i, int phase) const {
     for (size_t j = i; j-- > 0;) {
       if (op(0, j).def != &ops::kPull) continue;
@@ -288,7 +288,7 @@ class Cutter {
     return false;
   }
 
-  // Returns the place of the last op in place of op i.
+  // Returns the index of the last op in place of op i.
   size_t cut(size_t i) {
     std::vector<const Op*> whole;
     for (size_t r = 0; r < programs_.size(); ++r) whole.push_back(&op(r, i));

@@ -8,11 +8,11 @@
 
 namespace braid {
 
-// Whose attention makes a key important.
-// - own: of the part's last queries. They come no later than the part, and nothing is sent.
-// - probe: of the prompt's last queries, which all ranks are sent.
-// - previous: of all parts' last queries in the layer before, among the keys that they saw there;
-//   what other ranks' queries paid comes back to the key's owner.
+// Queries with attention that makes a key important.
+// - own: the part's last queries. They come no later than the part, and nothing is sent.
+// - probe: the prompt's last queries, which all ranks receive.
+// - previous: all parts' last queries in the layer before, among the keys that they saw there;
+//   sums that other ranks' queries paid come back to the key's owner.
 // With probe and previous, keys depend on later tokens.
 enum class Importance { own, probe, previous };
 // Fails with kInvalidArgument, naming --importance.
@@ -26,12 +26,12 @@ std::string to_string(Importance importance);
 // thinned.
 struct KeyLevels {
   std::vector<int> groups;
-  std::vector<double> keep;  // of the keys of a part, by level: above 0, at most 1, never rising
+  std::vector<double> keep;  // shares of a part's keys, by level: above 0, at most 1, never rising
   Importance importance = Importance::own;
   bool drop_queries = false;  // a part's queries that are no kept keys see no far keys either
   int64_t scoring = 32;       // queries at a part's end, or the prompt's, that score keys
-  int64_t sinks = 4;          // first keys of the prompt that each share includes
-  int64_t recent = 16;        // last keys of each part that each share includes
+  int64_t sinks = 4;          // first keys of the prompt, in each share
+  int64_t recent = 16;        // last keys of each part, in each share
   bool operator==(const KeyLevels&) const = default;
 };
 
@@ -44,7 +44,7 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
 // The same levels with all keys and queries.
 KeyLevels keeping_all(KeyLevels levels);
 
-// A run of neighbouring tokens of the prompt. Each rank computes two runs.
+// A run of neighbouring tokens in the prompt. Each rank computes two runs.
 struct PromptPart {
   int rank = 0;
   bool second = false;  // the rank's later run
@@ -52,21 +52,21 @@ struct PromptPart {
   int64_t rows = 0;
   int64_t position = 0;
 };
-// The parts of an even_zigzag_layout in order of position; a part may be empty.
+// An even_zigzag_layout's parts, ordered by position; a part may be empty.
 std::vector<PromptPart> prompt_parts(const SequenceLayout& q);
 
-// Keys of `part` that a later part `reader` sees: the first so many in order of importance.
+// Number of `part`'s keys that a later part `reader` sees, the most important first.
 int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part);
 // The level at which two parts meet, from 0 on.
 size_t level_of(const KeyLevels& levels, const PromptPart& a, const PromptPart& b);
-// Queries of `reader` that see keys of a level: all, or with drop_queries the first so many in the
-// order of their keys. The protected ones are among them.
+// Number of `reader`'s queries that see a level's keys: all, or with drop_queries the first in the
+// order of their keys, protected queries among them.
 int64_t kept_queries(const KeyLevels& levels, const PromptPart& reader, size_t level);
 
-// Pairs of a query and a key that a prompt computes over those of a dense one, without what is
-// cached.
+// Pairs of a query and a key that a prompt computes, over the pairs in dense attention; cached
+// tokens do not count.
 double kept_pairs(const KeyLevels& levels, const SequenceLayout& q);
-// Keys that all ranks read from others, in rows of all KV heads: as kept, and whole ones of
+// Keys that all ranks read from others, in rows with all KV heads: thinned keys, and whole keys of
 // `cached` [ranks] earlier tokens.
 int64_t pulled_rows(const KeyLevels& levels, const SequenceLayout& q,
                     const std::vector<int64_t>& cached);

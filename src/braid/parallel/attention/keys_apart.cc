@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-// Where inputs of a push stand.
+// A push's inputs.
 enum PushInput : uint8_t { kArrivals, kFirstSource };
 
 class Lowering {
@@ -52,7 +52,7 @@ class Lowering {
     return emit(scope_name, def, inputs, [&](int) { return attrs; })[0];
   }
 
-  // All ranks meet; what is opened is free on all of them. The first two are counters.
+  // All ranks meet; the opened values are free on all of them. The first two values are counters.
   std::vector<ValueId> open(ValueId first, const std::vector<ValueType>& types) {
     std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
     inputs[0] = first;
@@ -68,7 +68,7 @@ class Lowering {
         kLinkTag);
   }
 
-  // Ends once the `nth` push to this rank has arrived, of each rank for which `comes` is true.
+  // Ends after the `nth` push to this rank has arrived from each rank with `comes` true.
   void close(const char* scope_name, ValueId first, ValueId arrivals, int nth,
              const std::vector<ValueId>& closed,
              const std::function<bool(int from, int to)>& comes) {

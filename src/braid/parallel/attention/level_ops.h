@@ -33,8 +33,8 @@ class LevelOps {
     return outputs;
   }
 
-  // All ranks meet: kept values are there and stay, closed ones are complete, and buffers of these
-  // types are open.
+  // All ranks meet: kept values are present and stay, closed values are complete, and buffers with
+  // these types are open.
   std::vector<ValueId> meet(const char* scope_name, const std::vector<ValueId>& kept,
                             const std::vector<ValueId>& closed,
                             const std::vector<ValueType>& opens) {

@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// Rows of a source in the order of a reader's buffer.
+// A source's rows in the order of a reader's buffer.
 struct PulledRows {
   int source = 0;
   bool thinned = false;
@@ -25,14 +25,14 @@ class LevelRows {
   const std::vector<PromptPart>& parts() const { return parts_; }
   const PromptPart& last() const;  // the last part with tokens
   int64_t cached(int rank) const { return cached_[static_cast<size_t>(rank)]; }
-  // Keys of a part that a later part reads.
+  // Number of a part's keys that a later part reads.
   int64_t kept(size_t reader, size_t part) const;
-  // Keys that the most demanding of a rank's later parts, or of all ranks', reads of a part.
+  // A part's keys that the most demanding later part reads, on rank `reader` or on any rank.
   int64_t wanted(size_t part, int reader = -1) const;
-  // First row of a part in its rank's thinned keys, and rows of the fullest rank's.
+  // A part's first row in its rank's thinned keys, and rows on the fullest rank.
   int64_t thinned_row(size_t part) const;
   int64_t thinned_rows() const;
-  // A reader's buffer: of each other rank whole keys of earlier steps, then parts' first keys.
+  // A reader's buffer: from each other rank whole keys of earlier steps, then parts' first keys.
   std::vector<PulledRows> pulled(int reader) const;
   int64_t pulled_rows() const;  // of the fullest reader, at least 1
 
@@ -43,7 +43,7 @@ class LevelRows {
   std::vector<int64_t> cached_;  // [ranks] keys of earlier steps
 };
 
-// First row in a buffer of what lies at `src_row` of a source.
+// First row in a buffer for the rows at `src_row` in a source.
 int64_t buffer_row(std::span<const PulledRows> buffer, int source, bool thinned, int64_t src_row);
 
 }  // namespace braid

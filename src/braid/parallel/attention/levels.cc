@@ -6,16 +6,16 @@
 #include "braid/parallel/attention/level_ops.h"
 #include "braid/parallel/attention/level_rows.h"
 
-// Level attention: each rank puts its parts' keys in order of importance, and reads as many of the
-// others' as its queries' levels ask for. All queries then see their own part, and the first rows
-// of earlier ones, in a single call. Keys of earlier steps are read whole. Where queries are
-// dropped too, a call before takes them in order over other parts' keys alone.
+// Level attention. Each rank puts its parts' keys in order of importance, and reads as many of
+// other ranks' keys as its queries' levels ask for. All queries then see their own part, and the
+// first rows of earlier parts, in a single call. Keys of earlier steps are read whole. If queries
+// are dropped too, a call before takes queries in order over other parts' keys alone.
 namespace braid {
 namespace {
 
 using By = ops::ThinnedPart::By;
 
-// Where values stand as pairs of keys of the call.
+// Index of a value among the call's (k, v) pairs.
 enum Pair : int { kOwn, kThinned, kPulled };
 
 class Levels {
@@ -51,7 +51,7 @@ class Levels {
   int64_t probes() const { return std::min(levels_.scoring, rows_.last().rows); }
   int64_t probe_row() const { return rows_.last().row + rows_.last().rows - probes(); }
 
-  // The prompt's last queries for all ranks, where these score keys.
+  // The prompt's last queries for all ranks, if these queries score keys.
   ValueId ask() {
     if (levels_.importance != Importance::probe) return kNoValue;
     ValueType type = q_type(a_);
@@ -140,7 +140,7 @@ class Levels {
         kLinkTag);
   }
 
-  // Keys of earlier steps on a rank, from row `row` of a pair on.
+  // A rank's keys of earlier steps, from row `row` in a pair on.
   void see_cached(std::vector<ops::KvSegment>& seen, int rank, Pair pair, int64_t row) const {
     int64_t left = rows_.cached(rank);
     for (const SequenceRun& run : a_.kv.ranks[static_cast<size_t>(rank)]) {
@@ -160,7 +160,7 @@ class Levels {
     }
   }
 
-  // The keys of an earlier part that part i of rank r sees.
+  // The keys in an earlier part that part i on rank r sees.
   void see_part(std::vector<ops::KvSegment>& seen, size_t i, size_t earlier,
                 std::span<const PulledRows> buffer) const {
     const PromptPart& part = rows_.parts()[earlier];
@@ -207,8 +207,8 @@ class Levels {
     return attrs;
   }
 
-  // The call of rank r over earlier parts' keys: queries in order, the first of them over all
-  // levels, further ones over nearer and nearer ones.
+  // Rank r's call over earlier parts' keys: queries in order, the first queries over all levels,
+  // later queries over fewer and nearer levels.
   ops::SegmentAttentionAttrs far_attention_of(int r) const {
     ops::SegmentAttentionAttrs attrs = this->attrs();
     attrs.window_left = attrs.window_right = ops::kUnlimited;  // all keys come before all queries
@@ -284,7 +284,7 @@ class Levels {
     });
   }
 
-  // What the last queries of all parts paid this rank's keys, the others' read from them.
+  // Sums that all parts' last queries paid this rank's keys; other ranks' sums are read from them.
   ValueId score(const std::vector<ValueId>& kept) {
     const auto paid =
         ops_.emit("score", ops::kPaidKeys, {in_.q, in_.k, thinned_[0], k_}, [&](int r) {
@@ -325,7 +325,8 @@ class Levels {
     return scores;
   }
 
-  // Calls f(part, reader, first row in r's inbox, rows) for what other ranks read of r's parts.
+  // Calls f(part, reader, first row in r's inbox, rows) for each run of r's rows that another rank
+  // reads.
   template <class F>
   void for_each_reader(int r, const F& f) const {
     int64_t row = 0;

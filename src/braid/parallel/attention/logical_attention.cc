@@ -67,7 +67,7 @@ std::vector<std::pair<ValueType, ValueType>> opened_together(const Program& logi
     const Op& op = logical.ops[i];
     if (!attends(op)) continue;
     if (op.attrs.as<ops::AttentionAttrs>().head_dim != head_dim) break;
-    // Queries and a state of each rank take most of the room.
+    // Queries and a state on each rank take most of the room.
     const ValueType& q = logical.value(op.inputs[0]).type;
     bytes += tokens.q.length() * q.shape[1] * 4 * (tokens.mesh.ranks() + 1);
     if (!types.empty() && bytes > kMostBytes) break;

@@ -55,7 +55,7 @@ struct AttentionInputs {
 
 // How an attention is divided into transfers and calls.
 struct AttentionDivision {
-  // Kernels of each rank, or of all ranks (cut_phases).
+  // Each rank's kernels, or kernels for all ranks (cut_phases).
   std::vector<const KernelCatalog*> kernels = {};
   // Ring and torus: a whole call takes keys from other machines in at most most_parts parts (1 to
   // 16), each half of the part before and of at least least_rows rows (1 or more). Keys of calls

@@ -99,7 +99,7 @@ std::vector<int> AttentionPieces::sources(int rank, int k) const {
   std::vector<int> result;
   const int t = (mesh_.t(rank) - k % T() + T()) % T();
   for (int n = 0; n < U(); ++n) {
-    // Each rank begins with another peer, so that no rank is asked by all at once.
+    // Each rank begins with another peer, so no rank serves all others at once.
     const int u = (mesh_.u(rank) + n) % U();
     if (k > 0 || n > 0) result.push_back(mesh_.rank(t, u, mesh_.r(rank)));
   }

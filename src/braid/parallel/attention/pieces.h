@@ -17,8 +17,8 @@
 // r'), SequenceMesh::ring_sources.
 namespace braid {
 
-// One of `count` parts of some rows, each half of the part before: little work remains after the
-// last part arrives.
+// One of `count` parts of some rows, each half as long as the part before: little work remains
+// after the last part arrives.
 struct KeyPart {
   int index = 0;
   int count = 1;
@@ -31,7 +31,7 @@ struct Buffer {
   ValueType type;
   ValueId value = kNoValue;
 };
-// Buffers of keys and of values.
+// Buffers for keys and for values.
 struct KvBuffer {
   Buffer* k = nullptr;
   Buffer* v = nullptr;
@@ -45,9 +45,9 @@ struct Piece {
   int64_t head = 0;
   int64_t rows = 0;
   int64_t position = 0;
-  int owner = -1;         // the rank that owns these rows; -1: the joint prefix
+  int owner = -1;         // the rows' owner; -1: the joint prefix
   int64_t owner_row = 0;  // first row at the owner
-  int phase = 0;          // phase of arrival, in a call that waits inside
+  int phase = 0;          // arrival phase, in a call that waits inside
   bool early = false;     // in such a call: results leave before the call ends
 };
 // [ranks]; the buffers are the same on all.
@@ -95,7 +95,7 @@ class AttentionPieces {
   // With room for class k on any rank: queries or keys of a head group.
   ValueType q_buffer(int k) const;
   ValueType kv_buffer(int k, KeyPart part = {}) const;
-  // For ring steps; parts belong to class 0 if no buffer has any of it.
+  // For ring steps; parts belong to class 0 if no buffer has any row of it.
   ValueType ring_buffer(int k, KeyPart part = {}) const;
   // Number of parts for keys of class k, or of ring step i: a single part if no rank gets these
   // keys from another machine. Inside a machine, keys come faster than attention uses them.
@@ -119,7 +119,7 @@ class AttentionPieces {
   void sync(const Sync& sync);
   std::vector<ValueId> buffers(const std::vector<ValueType>& types);
 
-  // Reads class k of the queries or keys from their owners; nothing of this rank's own.
+  // Reads class k of the queries or keys from their owners; this rank's own rows stay in place.
   void pull_q(int k, const Buffer& dst);
   void pull_kv(int k, const KvBuffer& dst, KeyPart part = {});
   // Pulls ring step i of class k into ring[i - 1]. The neighbour has the class in `held` (null:
@@ -133,7 +133,7 @@ class AttentionPieces {
   const std::vector<int>& fetched(int i) const { return fetched_[static_cast<size_t>(i)]; }
   // Whether any step hands on.
   bool hands_on() const;
-  // Writes this rank's rows to its ulysses group's buffers of class 0.
+  // Writes this rank's rows to its ulysses group's buffers for class 0.
   void push_qkv(ValueId arrivals, const Buffer& dst_q, const KvBuffer& dst);
 
   // Rows in these buffers (null: nothing); class 0 begins with this rank's own rows, in place.
@@ -144,22 +144,22 @@ class AttentionPieces {
   Chunk joint_q_chunk() const;
   Chunk joint_kv_chunk() const;
 
-  // KV segments of a call over these keys, on the rank with the most.
+  // A call's KV segments over these keys, on the rank with the most.
   int64_t num_segments(const std::vector<const Chunk*>& kv) const;
   // Whether finishing these queries leaves rows to send.
   bool sends(const std::vector<const Chunk*>& q) const;
 
-  // Buffers of finished rows of other ranks; kNoValue: no rank has such rows.
+  // Buffers for finished rows of other ranks; kNoValue: no rank has such rows.
   struct Sent {
-    ValueId send = kNoValue;  // of all queries, or of early ones if these send rows
+    ValueId send = kNoValue;  // for all queries, or for early queries if these send rows
     ValueId rest = kNoValue;  // then: of the others
   };
-  // The attention: these queries over these keys. Rows of ranks whose memory this rank's kernels
-  // reach go to their owners at once, other rows into a buffer.
+  // The attention: these queries over these keys. Rows go straight to owners whose memory this
+  // rank's kernels reach, other rows into a buffer.
   Sent attend(const std::vector<const Chunk*>& q, const std::vector<const Chunk*>& kv,
               const Results& results);
-  // Sends the finished rows of these queries, in `send` (kNoValue: none), to their owners; tells
-  // owners of rows stored already; sends joint rows to all ranks: to a single rank of each other
+  // Sends these queries' finished rows, in `send` (kNoValue: none), to their owners; tells owners
+  // about rows already stored; sends joint rows to all ranks: to a single rank on each other
   // machine, which forwards the rows.
   void push_results(const Results& results, const std::vector<const Chunk*>& q, ValueId send,
                     bool joint);
@@ -172,19 +172,19 @@ class AttentionPieces {
   void emit_push(ValueId arrivals, const std::vector<ValueId>& values, const char* tag,
                  const std::function<void(int rank, ops::MoveAttrs&)>& fill);
   void add_rows(ops::MoveAttrs& attrs, const std::vector<const Chunk*>& q) const;
-  // Moves of these ranks' prefix results to each of these peers.
+  // Moves these ranks' prefix results to each peer.
   void add_joint(Moves& moves, int joint_o, std::span<const int> peers,
                  std::span<const int> computed) const;
   void relay_joint(const Results& results);
   Moves ring_moves(int x, int k, int i, bool class_fetched, KeyPart part) const;
-  // Whether calls of `rank` store finished rows straight into the results of `owner`, another rank.
+  // Whether `rank`'s calls store finished rows straight into the results of `owner`, another rank.
   bool stores(int rank, int owner) const;
   ops::QSegment::Out goes_to(const Piece& piece, int rank) const;
   // The ranks that meet `rank` on a mesh axis, or on "world"; "": none.
   std::vector<int> group(int rank, const std::string& axis) const;
   // Pushes not waited for yet, by these counters: [to][from].
   std::vector<std::vector<int64_t>>& pushes_of(ValueId arrivals);
-  Range q_heads(int rank) const;   // heads of its head group
+  Range q_heads(int rank) const;   // heads in its head group
   Range kv_heads(int rank) const;  // KV heads for these
   int64_t most(const std::function<int64_t(int rank)>& of) const;
   // Ranks of class k with rows in the rank's buffer.
@@ -192,10 +192,10 @@ class AttentionPieces {
   int ring_source(int rank, int step) const;
   const SequenceMesh::RingStep& ring_step(int rank, int step) const;
   int64_t buffered_rows(const SequenceLayout& layout, int rank, int k, KeyPart part = {}) const;
-  // Rows of class k of `source`, including its own rows in class 0.
+  // Rows in class k of `source`, including its own rows in class 0.
   int64_t ring_rows(int source, int k, KeyPart part = {}) const;
   int parts(const std::function<std::vector<int>(int rank)>& sources) const;
-  // First row of `source` in a rank's buffer of class 0.
+  // First row for `source` in a rank's buffer for class 0.
   int64_t row_in_class_0(const SequenceLayout& layout, int rank, int source) const;
   Range joint_rows(int rank) const;
   bool kept_apart(const Piece& a, const Piece& b) const;
@@ -203,7 +203,7 @@ class AttentionPieces {
                                           Buffers& keys) const;
   std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,
                                         Buffers& queries, int num_kv, bool sends_early) const;
-  // Appends the runs of `owner`, or of a part of its rows, found in `in` from row `row` on.
+  // Appends the runs of `owner`, or a part of its rows, found in `in` from row `row` on.
   int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
                  const Buffer* in, const Buffer* in_v, int64_t row, int64_t head,
                  KeyPart part = {}) const;

@@ -1,4 +1,4 @@
-// Transfers of pieces: pulls of queries and keys, pushes of queries, keys and results.
+// Transfers of pieces: pulls for queries and keys, pushes for queries, keys and results.
 #include <algorithm>
 #include <array>
 
@@ -217,8 +217,7 @@ void AttentionPieces::relay_joint(const Results& results) {
   });
 }
 
-// Finished rows of other ranks: rows not stored yet lie one after the other in the send
-// buffer.
+// Finished rows of other ranks: rows not yet stored lie one after the other in the send buffer.
 void AttentionPieces::add_rows(ops::MoveAttrs& attrs, const std::vector<const Chunk*>& q) const {
   const int x = attrs.rank;
   const Range heads = q_heads(x);

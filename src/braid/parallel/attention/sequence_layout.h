@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// Consecutive positions of a sequence in consecutive rows of a rank.
+// Consecutive positions in a sequence, in consecutive rows on a rank.
 struct SequenceRun {
   int64_t position = 0;
   int64_t rows = 0;

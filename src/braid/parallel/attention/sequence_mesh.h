@@ -67,8 +67,8 @@ struct SequenceMesh {
     int fetched = 0;  // in the latter case: the ring step of `from`'s fetch
     bool handed_on() const { return from != source; }
   };
-  // [ranks][R]: the order of ring_sources. The first rank of a machine to read another machine's
-  // keys fetches the keys; later readers of the machine copy from that rank's buffer, so keys cross
+  // [ranks][R]: ring_sources in order. A machine's first rank to read another machine's keys
+  // fetches the keys; later readers on the machine copy from that rank's buffer, so keys cross
   // between two machines once per head group.
   std::vector<std::vector<RingStep>> ring_steps() const;
 };

@@ -72,9 +72,9 @@ class Lowering {
 
   int first_fetched() const { return p_.U() > 1 ? 0 : 1; }
 
-  // Keys come in as many parts as fit: those of the classes 1..T-1, or of the ring steps 1..R-1 of
-  // the only class. Keys that ring neighbours read come whole, and so do those of USP and TAS: as
-  // published, since ring and torus are measured against these modes.
+  // Keys come in as many parts as fit: keys of classes 1..T-1, or of ring steps 1..R-1 in the only
+  // class. Keys that ring neighbours read come whole, as do keys in USP and TAS: as published,
+  // since ring and torus are measured against these modes.
   void choose_parts() {
     const bool torus = p_.T() > 1;
     const bool whole = torus ? p_.R() > 1 : p_.hands_on() || !is_ring();

@@ -1,6 +1,6 @@
 #include "braid/parallel/attention/pieces.h"
 
-// Ulysses: every rank sends the others their heads of its rows, computes its own heads of all
+// Ulysses: every rank sends the others their heads from its rows, computes its own heads for all
 // rows in a single call, and sends the results back. All data is pushed to its place of use. A
 // meeting before the first push says that the buffers are free; afterwards a rank only waits for
 // arrivals.

@@ -44,7 +44,7 @@ class ExpertExchange {
 
  private:
   Attrs of_rank(int rank) const;
-  // A sync that waits for a push of every rank and closes the pushed values.
+  // A sync that waits for every rank's push and closes the pushed values.
   void await(std::vector<Builder>& builders, ValueId arrivals,
              const std::vector<ValueId>& closed) const;
 

@@ -47,7 +47,7 @@ LayoutPlan expert_parallel(const Program& program, const std::vector<Range>& par
 
 namespace {
 
-// Gives each rank of a set with the same experts a part of their width.
+// Gives each rank in a set with the same experts a part of their width.
 void divide_widths(LayoutPlan& plan, const Program& program, int ep) {
   const int ranks = plan.ranks();
   const auto divide = [&](ValueId id, int dim, int64_t F, int64_t block) {
@@ -80,7 +80,7 @@ void divide_widths(LayoutPlan& plan, const Program& program, int ep) {
   }
 }
 
-// Each rank multiplies the rows of all groups by its part of the head.
+// Each rank multiplies all groups' rows by its part of the head.
 void divide_head(LayoutPlan& plan, const Program& program) {
   const auto head = program.find("lm_head");
   if (!head || program.value(*head).type.shape[0] < plan.ranks()) return;

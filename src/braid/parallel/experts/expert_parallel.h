@@ -7,17 +7,17 @@
 
 namespace braid {
 
-// Experts of a Program's mixtures; 0: it has none. Fails with kUnsupported where layers differ.
+// Experts in a Program's mixtures; 0: no mixture. Fails with kUnsupported if layers differ.
 int64_t experts_of(const Program& program);
 
-// Tensor parallelism over the ranks of `parts`, with the experts divided by number in place of
-// width: rank r has the experts parts[r] of every layer, uneven or none. Each rank routes all
-// tokens, makes the rows of its own experts, and adds up its part of each token's sum.
+// Tensor parallelism over the ranks in `parts`, with experts divided by number in place of width:
+// rank r has the experts parts[r] of every layer, uneven or none. Each rank routes all tokens,
+// makes its own experts' rows, and adds up its part of each token's sum.
 LayoutPlan expert_parallel(const Program& program, const std::vector<Range>& parts);
 
-// The ranks of a model: `groups` groups, each with sequences of its own, of `tp` ranks that divide
-// attention's heads. Of all these ranks, in order, `ep` even sets divide the experts by number, and
-// the ranks of a set divide an expert's width; 1: each group has all experts, divided by width.
+// A model's ranks: `groups` groups, each with its own sequences, have `tp` ranks that divide
+// attention's heads. Over all ranks, in order, `ep` even sets divide the experts by number, and a
+// set's ranks divide an expert's width; 1: each group has all experts, divided by width.
 struct RankDegrees {
   int tp = 1;
   int ep = 1;
@@ -31,14 +31,14 @@ struct RankDegrees {
 // or the ranks, and where a width has fewer blocks than its set has ranks.
 LayoutPlan expert_parallel(const Program& program, const RankDegrees& degrees);
 
-// Sets of ranks among which a plan's experts are divided.
+// Sets of ranks that divide a plan's experts.
 int expert_sets(const LayoutPlan& plan);
 
 // The plan with rows divided as well, between blocks and for the exchange (exchange.h): what each
 // token computes beside its experts, the shared experts, is whole on every rank.
 LayoutPlan with_divided_rows(LayoutPlan plan, const Program& program);
 
-// How a rank's Program has the experts of its mixtures, in words; empty: it has none.
+// Text: the place of a rank's experts; empty: the Program has no experts.
 std::string expert_placement(const Program& of_rank, int P);
 
 }  // namespace braid
