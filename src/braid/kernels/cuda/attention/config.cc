@@ -73,8 +73,8 @@ double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
   for (KvTensor& kv : plan.kv) kv.lengths = nullptr;
   const Speed s = speed(desc, config);
   const int ctas = config.ctas_per_sm;
-  // Items, or shares of items, at work at a time. CTAs of a cluster are on neighbouring SMs, which
-  // leaves some slots unused.
+  // Items, or shares of items, at work at a time. A cluster's CTAs are on neighbouring SMs, so some
+  // slots stay unused.
   const int clusters = device.num_sms * ctas / config.cluster;
   const int slots = config.split > 2 ? clusters * 10 / 11 : clusters;
   const double shares = double(plan.num_items) * config.split;

@@ -16,7 +16,7 @@ enum class AttentionKernel {
 
 constexpr int kMaxSplit = 8;
 
-// Form of call that a Hopper kernel serves. Code for further forms costs registers: up to 13% of
+// Forms of calls that Hopper kernels serve. Code for further forms costs registers: up to 13% in
 // short calls.
 enum class HopperForm {
   kWhole,     // calls that start from nothing and finalize
@@ -28,7 +28,7 @@ constexpr bool carries_state(HopperForm form) {
   return form == HopperForm::kCarrying || form == HopperForm::kStaged;
 }
 
-// Whether a kernel of this form takes the call's keys as they come: at once, or in stages.
+// Whether this form's kernels take the call's keys as they come: at once, or in stages.
 bool takes_stages_of(HopperForm form, const AttentionParams& params);
 
 struct AttentionConfig {
@@ -58,8 +58,8 @@ std::vector<AttentionConfig> candidates(const AttentionDesc& desc, const Attenti
 AttentionConfig choose(const AttentionDesc& desc, const AttentionParams& params,
                        const AttentionDevice& device);
 
-// A thread's registers for an item that is left, in units of 16 bytes: accumulators (heads of 64
-// have eight more columns, for row sums), row maxima, and the thread's part of row sums.
+// A thread's registers for an item that is left, in units of 16 bytes: accumulators (heads with 64
+// columns have eight more, for row sums), row maxima, and the thread's part of row sums.
 constexpr int sum_units(int head_dim_v) {
   return (head_dim_v + (head_dim_v == 64 ? 8 : 0)) / 8 + 1;
 }

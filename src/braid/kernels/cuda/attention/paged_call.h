@@ -4,8 +4,8 @@
 #include "braid/ops/attention.h"
 #include "braid/tensor/view.h"
 
-// The op `attention` (ops/attention.h) as a call of segment attention: the prefill path. A captured
-// launch serves every step up to the capacities of its operands.
+// The op `attention` (ops/attention.h) as segment attention: the prefill path. A captured launch
+// serves every step up to its operands' capacities.
 namespace braid::cuda {
 
 // Operands of the op, on the device; shapes are capacities: S sequences, T tokens.

@@ -36,7 +36,7 @@ int heads_per_pass(const AttentionDesc& desc, const AttentionParams& params, int
   return static_cast<int>(kv_heads * group);
 }
 
-// Whether tensor y, of stride t, continues x, of stride s, after `tokens` tokens.
+// Whether tensor y, with stride t, continues x, with stride s, after `tokens` tokens.
 bool follows(const void* x, const Strides& s, const void* y, const Strides& t, int64_t tokens,
              int element_bytes) {
   return s.batch == t.batch && s.token == t.token && s.head == t.head &&

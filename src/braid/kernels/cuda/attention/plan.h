@@ -26,7 +26,7 @@ struct AttentionPlan {
   int32_t tiles_m[kMaxQSegments];         // tiles of run r
   int32_t item_begin[kMaxQSegments + 1];  // items of run r: [item_begin[r], item_begin[r + 1])
   Divisor by_pass[kMaxQSegments];         // items of run r in a whole pass
-  int32_t source[kMaxQSegments];          // place of its first part in the caller's list
+  int32_t source[kMaxQSegments];          // its first part's index in the caller's list
   // Keys form runs as well: run r is KV segments [kv_run_begin[r], kv_run_begin[r + 1]), cut into
   // tiles as a single sequence of keys. A Q segment's [kv_begin, kv_end) are runs.
   int32_t kv_run_begin[kMaxKvSegments + 1];
@@ -44,7 +44,7 @@ struct AttentionPlan {
   int32_t unit_tokens;     // tokens of a unit (64 / pack)
   int32_t tile_units;
   int32_t heads_per_pass;  // heads processed together, to keep their keys in L2
-  Divisor by_pass_heads;   // heads of a whole pass, and of the last pass
+  Divisor by_pass_heads;   // heads in a whole pass, and in the last pass
   Divisor by_last_heads;
   Divisor by_head_items;
   Divisor by_group;
@@ -73,7 +73,7 @@ struct WorkItem {
   bool any;       // has rows: a sequence with a device-known length may end before
 };
 
-// 64 rows of an item: tokens [token, token + unit_tokens) of a sequence, up to the sequence's end.
+// An item's 64 rows: tokens [token, token + unit_tokens) in a sequence, up to the sequence's end.
 struct ItemUnit {
   int32_t segment;
   int32_t token;
@@ -82,7 +82,7 @@ struct ItemUnit {
   int32_t position;  // position of the sequence's token 0
 };
 
-// Tiles of keys [begin, end) of a run that are visible to the item; `length` is the run's.
+// A run's tiles of keys [begin, end) that are visible to the item; `length` is the run's.
 struct KeyTiles {
   int32_t begin;
   int32_t end;

@@ -11,7 +11,7 @@ BRAID_HOST_DEVICE bool is_ragged(const AttentionPlan& plan) {
   return plan.num_q == 1 && plan.q[0].starts != nullptr;
 }
 
-// State of a walk over the items: at item `begin`, the first item of sequence b.
+// State of a walk over items: at item `begin`, the first item in sequence b.
 struct ItemWalk {
   int32_t b = 0;
   int32_t begin = 0;

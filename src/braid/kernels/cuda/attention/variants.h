@@ -22,7 +22,7 @@ struct HopperVariant {
   bool splits = false;          // splits an item's keys among CTAs on request
   HopperForm form = HopperForm::kWhole;
   double tflops = 0;   // TFLOP/s of long calls
-  double item_us = 0;  // time of an item beside its tiles
+  double item_us = 0;  // an item's time beside its tiles
 };
 
 // clang-format off

@@ -52,11 +52,11 @@ constexpr Range direct_part(int64_t elems, int64_t elems_per_unit, int ranks, in
 
 enum class CommAlgorithm : uint8_t {
   // Lines of 16 bytes, stored into a peer's staging memory, that signal their own arrival: by an
-  // epoch, or (bare) by being filled; one latency.
+  // epoch, or (bare) by being filled. A single latency.
   line,
   // Loads from and stores to the peers' own x and y between two barriers of flags.
   direct,
-  // Copy engines between two barriers of flags; only moves of fixed sizes.
+  // Copy engines between two barriers of flags; only for moves with fixed sizes.
   copy_engine,
   // Between emulated machines: packed, carried through pinned host memory by copy engines, summed
   // or placed on arrival. Sizes are fixed: capacities in place of live rows.

@@ -4,7 +4,7 @@
 
 #include "braid/parallel/topology.h"
 
-// Pulls of a rank that may be under way together: pure data.
+// A rank's pulls that may be under way together: pure data.
 namespace braid::cuda {
 
 struct PulledFrom {

@@ -16,13 +16,13 @@ constexpr double kBytesPerUs = 4.65e6;  // of an H200
 constexpr double kUnitUs = .5;          // from a unit's arrival to the next one's, in one warp
 constexpr int kReserved = 1 << 10;      // of shared memory, for each CTA on an SM
 // Two CTAs on an SM start one by one, beside the end of the launch ahead.
-constexpr double kLateUs = 1;  // later start of a CTA of twice the size
+constexpr double kLateUs = 1;  // later start of a CTA twice the size
 
 int ctas_of(int on_sm, const DecodeDevice& device) {
   return std::min(on_sm * device.num_sms, kMaxCtas);
 }
 
-// At capacity: the time of all bytes, or of the units at the busiest warp.
+// At capacity: the time for all bytes, or for the busiest warp's units.
 double estimate_us(const DecodeDesc& d, const DecodeConfig& c, const DecodeDevice& device) {
   const auto D = static_cast<int>(d.attrs.head_dim);
   const double keys =

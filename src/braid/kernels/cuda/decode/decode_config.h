@@ -23,9 +23,9 @@ struct DecodeConfig {
   bool operator==(const DecodeConfig&) const = default;
 };
 
-// Whether these kernels suit a launch of so many tokens: few tokens, or a token of each sequence.
-// They read a sequence's keys once for 8 rows of queries; prompts' kernels have tiles of 64.
-// Decided by capacities, equal for a decode step except for the rounding to ranks.
+// Whether these kernels suit a launch with `tokens` tokens: few tokens, or a token per sequence.
+// These kernels read a sequence's keys once for 8 rows of queries; prompts' kernels have tiles of
+// 64. Decided by capacities, equal for a decode step except for the rounding to ranks.
 bool few_tokens_each(int64_t tokens, int64_t sequences);
 
 // Everything that computes the call, in a fixed order.

@@ -14,9 +14,9 @@ constexpr int32_t kGroup = 16;  // parts added by a CTA
 constexpr int32_t kMaxCtas = kGroup * kGroup;
 constexpr int32_t kPiecesPerWarp = 2;  // unfinished parts of items per warp
 
-// Elements from key to key of a tile: whole lines of 128 bytes. The 16-byte chunks of a key change
-// places by the key's number, so that eight keys lie in different banks. (Rows padded by 16 bytes
-// do so, too, but copies into padded rows are cut at lines' ends: 2.6 times as many requests to
+// Elements from key to key in a tile: whole lines of 128 bytes. A key's 16-byte chunks change
+// places by the key's number, so eight keys lie in different banks. (Rows padded by 16 bytes do
+// so, too, but copies into padded rows are cut at lines' ends: 2.6 times as many requests to
 // L2.)
 constexpr BRAID_HOST_DEVICE int32_t tile_row(int32_t head_dim) {
   return (head_dim + 63) / 64 * 64;

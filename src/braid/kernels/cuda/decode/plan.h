@@ -54,7 +54,7 @@ BRAID_HOST_DEVICE SequenceWork sequence_work(const DecodeShape& shape, int32_t q
   return sequence_work(shape, q_len, kv_len, low);
 }
 
-// [0, total) cut into `parts` ranges with lengths that differ by at most one.
+// [0, total) cut into `parts` ranges with lengths that differ by at most 1.
 struct Deal {
   int32_t parts;
   int32_t share;

@@ -58,7 +58,7 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
                     .why_not = step.no_fused};
   const bool projects = config.scope == FusedScope::projected;
   const FusedShape& s = step.block;
-  // Clusters beyond those that run at once come behind, in waves.
+  // Clusters beyond the number that runs at once follow in waves.
   const int64_t wave = config.at_once / config.cluster;
   const auto seconds = [&](int64_t bytes, double of_a_cta) {
     double all = 0;
@@ -70,7 +70,7 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
     return all;
   };
   double block = seconds(qkv_bytes(s), rates.cta_stream);
-  const bool single = !fused_batches(s);  // heads one by one; else a group at a time
+  const bool single = !fused_batches(s);  // heads one by one; else by groups
   block += seconds(key_bytes(step), rates.cta_keys[!single || s.group == 1 ? 0
                                                    : s.group == 2          ? 1
                                                                            : 2]);

@@ -18,7 +18,7 @@ struct DecodeStep {
   int64_t down_bytes = 0;    // down's part
   int64_t head_bytes = 0;    // for the head
   int launches = 6;          // per layer, apart
-  bool norms_apart = false;  // norms are launches of their own, among these
+  bool norms_apart = false;  // of these, norms are separate launches
   int64_t context = 0;       // keys of each token
   std::string no_relay;      // reason against a relay; empty: possible
   std::string no_fused;      // reason against fused blocks, beyond why_not_fused
@@ -49,7 +49,7 @@ constexpr double kDecodeGain = .03;
 DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const FusedDevice& device,
                          const DecodeRates& rates);
 
-// Lines of --explain: the choice, then each candidate with its parts or the reason against it.
+// Lines for --explain: the choice, then each candidate with its parts or the reason against it.
 std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeStep& step,
                                         const FusedDevice& device, const DecodeRates& rates);
 

@@ -5,13 +5,13 @@
 
 #include "braid/kernels/cuda/fused_attention/fused_config.h"
 
-// Fusion of a decode step's launches, as `--decode` names it. Pure host code.
+// Fusion of a decode step's launches, by the name in `--decode`. Pure host code.
 namespace braid::cuda {
 
 enum class DecodeKind { automatic, apart, relay, fused };
 
-// automatic: the cheapest form. apart: each op is a launch. relay: all layers of a step of one
-// token are a launch. fused: norm, q k v, rope, cache and attention of few tokens are a launch.
+// automatic: the cheapest form. apart: each op is a launch. relay: a one-token step's layers are a
+// single launch. fused: for few tokens, norm, q k v, rope, cache and attention are a single launch.
 struct DecodeForm {
   DecodeKind kind = DecodeKind::automatic;
   int cluster = 0;  // CTAs of a KV head; 0: by price

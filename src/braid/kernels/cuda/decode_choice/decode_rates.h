@@ -18,7 +18,7 @@ struct DecodeRates {
   double fused_cta = 0;     // for each CTA of a cluster
   double fused_wave = 0;    // for each further wave of clusters
   double fused_batch = 0;   // additional, for the kernel of several tokens
-  double scores_sum = 0;    // for each sum of scores over a cluster that divides heads
+  double scores_sum = 0;    // per sum of scores over a cluster that divides heads
   double scores_group = 0;  // the same with several query heads
   double words_seam = 0;    // for attention's result on the way to the projection
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
@@ -28,11 +28,11 @@ struct DecodeRates {
   bool operator==(const DecodeRates&) const = default;
 };
 
-// The constants of a GPU by its name, as "NVIDIA H100 80GB HBM3", from profiles/decode. Other GPUs
-// get those of an H100, and are named in `unmeasured`.
+// A GPU's constants by its name, as "NVIDIA H100 80GB HBM3", from profiles/decode. Other GPUs get
+// an H100's constants, and their names go into `unmeasured`.
 DecodeRates decode_rates(std::string_view gpu, double stream);
 
-// Reads a file of profiles/decode. Fails with kMalformed: origin, field and what is allowed.
+// Reads a file in profiles/decode. Fails with kMalformed: origin, field and the allowed values.
 DecodeRates parse_decode_rates(std::string_view json, std::string_view origin);
 
 }  // namespace braid::cuda

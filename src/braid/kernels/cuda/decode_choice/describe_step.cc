@@ -89,10 +89,10 @@ std::optional<DecodeStep> describe_step(const Program& program, int64_t context)
   const std::vector<ValueType> in = fused.input_types(*block);
   step.block = fused_shape(*block, in);
   const int64_t tokens = step.block.tokens;
-  // Steps of several tokens that are no prompt have room for as many sequences.
+  // A step with several tokens that is no prompt has room for equally many sequences.
   const bool each = tokens == 1 || in[at(BlockInput::page_table)].shape[0] == tokens;
   if (!each) return {};
-  // Norms are launches of their own in front of panels.
+  // Before panels, norms are separate launches.
   step.norms_apart =
       panel_pays({.dtype = step.block.weights[0], .tokens = static_cast<int>(tokens)});
   if (step.norms_apart) step.launches += 2;

@@ -7,12 +7,12 @@
 
 namespace braid::cuda {
 
-// Describes a rank's Program of a decode step: one token, or several of as many sequences. Returns
-// nothing for other capacities, or for layers without attention over a paged cache. `context`: keys
-// of each token for prices.
+// Describes a rank's Program for a decode step: a single token, or a token for each of several
+// sequences. Returns nothing for other capacities, or for layers without attention over a paged
+// cache. `context`: each token's keys, for prices.
 std::optional<DecodeStep> describe_step(const Program& program, int64_t context);
 
-// Shape of an attention block, from the op and its input types.
+// An attention block's shape, from the op and its input types.
 FusedShape fused_shape(const Op& op, TypeList in);
 
 }  // namespace braid::cuda

@@ -27,7 +27,7 @@ struct FusedParts {
     const int i = slot - begin;
     return parts.begin(i % kFusedWarps) + i / kFusedWarps;
   }
-  // The part of a warp that takes every slot i with i % kFusedWarps == warp.
+  // The part for a warp that takes every slot i with i % kFusedWarps == warp.
   BRAID_HOST_DEVICE int part_of(int warp) const {
     return (warp + kFusedWarps - begin % kFusedWarps) % kFusedWarps;
   }
@@ -39,7 +39,7 @@ BRAID_HOST_DEVICE constexpr int fused_pieces(int groups) {
   return groups + kFusedWarps - 1;
 }
 
-// What a launch of several tokens is built for.
+// Compile-time shape of a launch for several tokens.
 struct FusedBatchShape {
   int slots;
   int cluster;
@@ -61,17 +61,17 @@ struct FusedBatchShape {
   BRAID_HOST_DEVICE int inbox_bytes() const { return cluster * part_bytes(); }
 };
 
-// Of a block that fused_batches.
+// For a block accepted by fused_batches.
 FusedBatchShape fused_batch(const FusedShape& shape, const FusedConfig& config);
 
 // A live token, for all warps.
 struct FusedToken {
   int sequence;
   int length;      // visible keys, with this token's own
-  int fresh;       // of these, keys that this step makes
+  int fresh;       // of these, keys made by this step
   int first;       // first visible key
   int first_unit;  // of keys
-  int base;        // units of earlier tokens; behind the last token: of all
+  int base;        // units in earlier tokens; behind the last token: all units
 };
 
 // The second inbox and all data of attention take x's place, once q, k and v are made. Another CTA

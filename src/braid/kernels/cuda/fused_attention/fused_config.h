@@ -52,7 +52,7 @@ bool fused_batches(const FusedShape& shape);
 struct FusedDevice {
   int compute_capability = 90;
   int64_t smem_per_cta = 232448;
-  // Clusters of each size that run at once with all of an SM's shared memory; [0] unused.
+  // Clusters, by size, that run at once with an SM's whole shared memory; [0] unused.
   std::array<int, kMaxCluster + 1> clusters = {};
 };
 
@@ -63,17 +63,17 @@ struct FusedConfig {
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
   FusedSplit split = FusedSplit::token;
-  int each = 0;   // tokens of an exchange, with the kernel of several tokens; otherwise 0
+  int each = 0;   // tokens per exchange, with the kernel for several tokens; otherwise 0
   int slots = 0;  // in the ring, a multiple of kFusedWarps
   int inbox_bytes = 0;
   int shared_bytes = 0;
   bool operator==(const FusedConfig&) const = default;
 };
 
-// Rows of k elements in slots: whole rows, or parts of a row.
+// Rows with k elements in slots: whole rows, or parts of a row.
 struct FusedRows {
-  int rows = 0;   // rows of a slot, a power of two, at least one
-  int parts = 0;  // slots of a row, at least one
+  int rows = 0;   // rows in a slot, a power of two, at least one
+  int parts = 0;  // slots for a row, at least one
   int row_bytes = 0;
 };
 BRAID_HOST_DEVICE constexpr FusedRows fused_rows(int64_t k) {
@@ -91,7 +91,7 @@ std::string why_not_fused(const FusedShape& shape, FusedScope scope, const Fused
 std::string why_not_fused(const FusedShape& shape, FusedScope scope, int cluster,
                           const FusedDevice& device, FusedSplit split = FusedSplit::token);
 
-// With clusters of that size; only if why_not_fused is empty.
+// With clusters of this size; only if why_not_fused is empty.
 FusedConfig fused_config(const FusedShape& shape, FusedScope scope, ExchangePath path, int cluster,
                          const FusedDevice& device, FusedSplit split = FusedSplit::token);
 
@@ -99,16 +99,16 @@ FusedConfig fused_config(const FusedShape& shape, FusedScope scope, ExchangePath
 std::vector<FusedConfig> fused_candidates(const FusedShape& shape, FusedScope scope,
                                           ExchangePath path, const FusedDevice& device);
 
-// Keys of a KV head in a slot, with as many elements of each as a CTA takes.
+// A KV head's keys in a slot, each with as many elements as a CTA takes.
 int fused_keys(const FusedShape& shape, int cluster, FusedSplit split);
 
-// The sum of scores over a cluster that divides heads.
+// The sum of scores over a cluster with divided heads.
 ExchangeDesc fused_scores(const FusedShape& shape, int cluster);
 
-// Sums of rows, or parts of rows, in shared memory: in the phase with the most sums.
+// Sums of rows, or of row parts, in shared memory: in the phase with the most sums.
 int fused_sums(const FusedShape& shape, FusedScope scope, int cluster);
 
-// Bytes of weights and keys that a launch reads from memory, for `context` keys of each token.
+// Bytes of weights and keys that a launch reads from memory, for `context` keys per token.
 int64_t fused_bytes(const FusedShape& shape, FusedScope scope, int64_t context);
 
 std::string to_string(const FusedConfig& config);  // "fused:cluster=4,split=token,scope=qkv"

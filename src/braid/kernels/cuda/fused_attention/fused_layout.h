@@ -31,7 +31,7 @@ struct FusedLayout {
   int x;         // bf16 [max(width, heads * D)], in RelayDot's order
   int sums;      // f32 [most rows, parts]
   int pieces;    // f32 [warps, group, D + 4]: O', m, l
-  int part;      // f32 [group, D + 4] of this CTA, or bf16 [most rows of q k v]
+  int part;      // this CTA's f32 [group, D + 4], or bf16 [most rows of q k v]
   int q;         // f32 [group, D]
   int fresh;     // bf16 [2, D]: the newest key and value
   int turns;     // f32 [2, 64]: cos and sin

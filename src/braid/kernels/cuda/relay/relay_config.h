@@ -9,7 +9,7 @@
 
 #include "braid/tensor/dtype.h"
 
-// Choice of a relay: a decode step of one token in a single launch (docs/kernels.md). Host code.
+// Choice of a relay: a decode step with one token in a single launch (docs/kernels.md). Host code.
 namespace braid::cuda {
 
 constexpr int kRelayWarps = 8;                // multiplying warps of a CTA
@@ -17,12 +17,12 @@ constexpr int kRelayProducers = 2;            // copying warps of a CTA, in turn
 constexpr int kRelayInFlight = 4;             // copies of a producer under way
 constexpr int kRelayInFlightOverRanks = 3;    // the same with words from other ranks
 constexpr int kRelayInFlightBesideWords = 2;  // while words are on theirs
-constexpr int kRelaySlotBytes = 8192;  // bytes of a copy: weight rows, parts of rows, or keys
+constexpr int kRelaySlotBytes = 8192;         // bytes per copy: weight rows, parts of rows, or keys
 constexpr int kRelayMaxSlots = 28;
 constexpr int kRelayMaxGroup = 8;        // query heads of a KV head
 constexpr int kRelayMaxNorm = 8192;      // elements of a normed row, kept in registers
 constexpr int kRelayFewNorm = 4096;      // the same for a shorter kernel
-constexpr int kRelayMinSteps = 4;        // least steps of a launch that pays
+constexpr int kRelayMinSteps = 4;        // fewest steps in a launch that pays
 constexpr int kRelayLongRows = 1 << 14;  // most rows in a step of a linear in f32
 constexpr int kRelayWeights = 3;         // sharing x
 
@@ -41,7 +41,7 @@ constexpr int64_t relay_x_bytes(int64_t k, bool blocks) {
 // y = x W^T, or the product of a gated pair.
 struct RelayLinearShape {
   int64_t k = 0;
-  int64_t units = 0;  // rows of all weights on x, or pairs of a gated product
+  int64_t units = 0;  // rows of all weights on x, or pairs in a gated product
   bool gated = false;
   bool normed = false;
   bool summed = false;  // the input, over ranks
@@ -89,7 +89,7 @@ constexpr int relay_keys(int head_dim) {
   return kRelaySlotBytes / (4 * head_dim);
 }
 
-// Keys that one copy brings, all from one page.
+// Keys brought by a copy, all from one page.
 constexpr int relay_box(int head_dim, int64_t page_size) {
   return page_size < relay_keys(head_dim) ? static_cast<int>(page_size) : relay_keys(head_dim);
 }

@@ -8,7 +8,7 @@
 namespace braid::cuda {
 namespace {
 
-// Strides for which four rows' parts at the same place of eight lie in different banks.
+// Strides that put four rows' parts, at equal places among eight, into different banks.
 int32_t stride_of(int32_t bytes) {
   const int32_t lines = (bytes + 31) / 32;
   return 32 * (lines + (lines + 1) % 2);
@@ -17,7 +17,7 @@ int32_t stride_of(int32_t bytes) {
 }  // namespace
 
 RelayTiles relay_tiles(DType dtype, int32_t k, int32_t rows, bool boxed) {
-  constexpr int32_t kStep = 256;       // elements per turn of a warp, or the rest of a row
+  constexpr int32_t kStep = 256;       // elements per turn of a warp, or a row's rest
   constexpr double kBesideSteps = .4;  // cost of a slot, in steps
   const auto bytes = [&](int32_t elems) { return static_cast<int32_t>(bytes_of(dtype, elems)); };
   const int32_t steps = (k + kStep - 1) / kStep;

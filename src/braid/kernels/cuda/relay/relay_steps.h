@@ -30,8 +30,8 @@ struct RelayShares {
   }
 };
 
-// A weight's rows as tiles: slot i has chunk i % chunks of tile i / chunks. The part of a row lies
-// at a multiple of `stride`, plus the row's distance from a multiple of 16 bytes.
+// A weight's rows as tiles: slot i has chunk i % chunks of tile i / chunks. A row's part lies at a
+// multiple of `stride`, plus the row's distance from a multiple of 16 bytes.
 struct RelayTiles {
   int32_t row_bytes;
   int32_t chunk_bytes;  // per row; the last chunk may be short
@@ -66,7 +66,7 @@ struct RelayLinear {
   DType dtype[kRelayWeights] = {DType::bf16, DType::bf16, DType::bf16};  // or all are blocks
   int32_t n[kRelayWeights];
   int32_t k;
-  int32_t units;  // rows of all weights, or pairs of a gated product
+  int32_t units;  // rows of all weights, or pairs in a gated product
   bool gated;
   bool gelu;
   bool normed;
@@ -98,7 +98,7 @@ struct RelayAttention {
   void* cache_v;
   void* q;            // bf16 [heads, D] receives the rotated q
   void* out;          // bf16 [heads, D]
-  const void* k_map;  // CUtensorMap of the cache, in 64 elements: relay_box keys of a head
+  const void* k_map;  // the cache's CUtensorMap, in 64 elements: relay_box keys of a head
   const void* v_map;
   int32_t kv_heads;
   int32_t group;
@@ -156,7 +156,7 @@ struct alignas(16) RelayStep {
   RelayStep() : linear() {}
 };
 
-// Keys visible to one token's query, in units of `unit` keys of a KV head, dealt to CTAs.
+// Keys visible to a token's query, in units with `unit` keys of a KV head, dealt to CTAs.
 struct RelayKeys {
   int32_t length;
   int32_t first;       // first visible key

@@ -188,8 +188,8 @@ class HeldItems {
  private:
   // First item of this lane's kind.
   __device__ int first_item() const { return lane_ == 1 ? p_.early_begin : 0; }
-  // Clusters take items in turns; early items continue after the end of all others, so that all
-  // clusters get equal numbers.
+  // Clusters take items in turns; early items continue after all others, so all clusters get equal
+  // numbers.
   __device__ static int turn_of(int item) {
     const int clusters = static_cast<int>(gridDim.x) / Traits::kCluster;
     const int ahead = static_cast<int>(blockIdx.x) / Traits::kCluster - item % clusters;

@@ -85,7 +85,7 @@ class HopperConsumer {
     }
   }
 
-  // Second half of a split item: parts of rows merge, and each CTA writes a share of the rows.
+  // Second half of a split item: row parts merge, and each CTA writes a share of the rows.
   __device__ __forceinline__ void merge() {
     if constexpr (Traits::kSplit) merge_parts(plan_, smem_, read_item(0));
   }
@@ -335,7 +335,7 @@ class HopperConsumer {
     done = -1;
   }
 
-  // This lane's part of the row sums, and the maxima in units of log2.
+  // This lane's part of the row sums, and the maxima in log2 units.
   __device__ __forceinline__ void close_sums(const float (&o)[Traits::kOutN / 2], RowStats& stats,
                                              float (&m2)[2]) const {
     m2[0] = stats.max[0] * scale_log2_;

@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/attention/device/hopper_launch.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// Boxes with which the copy engine brings a tile of keys or values to shared memory.
+// Boxes for the copy engine, which bring a tile of keys or values to shared memory.
 namespace braid::cuda {
 
 // Place of a key tile for the copy engine.
@@ -50,13 +50,13 @@ class KeyBoxes {
     return rows;
   }
 
-  // Issues the boxes of a whole tile, or of the parts of a tile in single pages or single segments.
+  // Issues a whole tile's boxes, or the boxes for a tile's parts in single pages or segments.
   template <int kChunks>
   __device__ void load(int b, int head, const KeyTile& tile,
                        const CUtensorMap (*maps)[kMaxKvSegments], uint8_t* smem,
                        uint64_t* barrier) {
     const AttentionPlan& plan = p_.plan;
-    // Code of short calls comes first: calls of 10 us read their code from cold memory.
+    // Code for short calls comes first: a 10 us call reads its code from cold memory.
     if (plan.page_size == 0 && tile.run_end == 0) {
       const int row = Traits::kCluster > 1 ? rank_ * kBoxRows : 0;
       if (ptx::elect_one()) {

@@ -11,7 +11,7 @@ namespace braid::cuda {
 struct HeldItem {
   int32_t index;
   int32_t run;         // first run of keys still to do
-  int32_t stage;       // arrival number of that run
+  int32_t stage;       // the run's arrival number
   int32_t last_stage;  // when the last does
   int32_t begun;       // 1: has left sums
 };
@@ -39,7 +39,7 @@ struct HopperParams {
   uint32_t timeout_ms;   // for a wait for the next stage
   EarlyWords* early;     // AttentionArrivals::early
   int32_t early_begin;   // early items begin here
-  uint32_t early_warps;  // warps that write rows of early items, counted per item; 0: nobody asks
+  uint32_t early_warps;  // warps that write early items' rows, counted per item; 0: not requested
 };
 static_assert(sizeof(HopperParams) <= 32764);
 

@@ -125,7 +125,7 @@ class HopperProducer {
     load_item(item, 0, tiles, begin, left);
   }
 
-  // While an item's keys are still wanted, so that the next item's copies start at the end.
+  // While the item's keys are still wanted: the next item's copies then start at the end.
   __device__ void look_ahead() {
     advance();
     publish_next();

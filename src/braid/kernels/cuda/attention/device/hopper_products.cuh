@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/attention/device/hopper_smem.cuh"
 #include "braid/kernels/cuda/ptx/wgmma.h"
 
-// Both products of attention, for a warpgroup's 64 rows and a tile of keys.
+// Both products in attention, for a warpgroup's 64 rows and a tile of keys.
 namespace braid::cuda {
 
 // s = q k^T for 64 rows, asynchronously.

@@ -54,8 +54,8 @@ struct HopperTraits {
   static constexpr bool kOnes = kDv == 64;
   static constexpr int kOutN = kDv + (kOnes ? 8 : 0);
 
-  // Rows are cut into chunks of 64 elements = 128 bytes, the width of the swizzle; the last chunk
-  // of head dim 96 is half zeros.
+  // Rows are cut into chunks of 64 elements = 128 bytes, the swizzle's width; head dim 96 has a
+  // last chunk with half zeros.
   static constexpr int kChunksQk = (kDqk + 63) / 64;
   static constexpr int kChunksV = (kDv + 63) / 64;
   static constexpr int kQChunkBytes = 64 * 128;
@@ -78,7 +78,7 @@ struct WorkSlot {
   int leave;   // place for the sums to leave; -1: finished
 };
 
-// Place of a warpgroup's 64 rows of an item.
+// Place of a warpgroup's 64 rows in an item.
 struct ItemPlace {
   int b;
   int head;

@@ -11,7 +11,7 @@
 namespace braid::cuda {
 
 // Stores this CTA's part in place of keys and values. `l` is this thread's part of the row sums, m2
-// the maxima in units of log2.
+// the maxima in log2 units.
 template <class Traits>
 __device__ __forceinline__ void put_part(HopperSmem<Traits>& smem, int warp, int lane,
                                          float (&o)[Traits::kOutN / 2], float (&l)[2],
@@ -34,7 +34,7 @@ __device__ __forceinline__ void put_part(HopperSmem<Traits>& smem, int warp, int
   }
 }
 
-// With the parts of all CTAs present, this CTA merges a share of the rows.
+// With all CTAs' parts present, this CTA merges a share of the rows.
 template <class Traits>
 __device__ __forceinline__ void merge_parts(const AttentionPlan& plan, HopperSmem<Traits>& smem,
                                             const ItemPlace& item) {

@@ -26,7 +26,7 @@ struct AttentionArrivals {
   // adds up the microseconds that CTAs had nothing to do for want of a stage, over all CTAs. A call
   // without queries touches no word.
   uint32_t* arrived = nullptr;
-  // Device, 16-byte aligned: room for at least an item of each cluster of CTAs, two in a call that
+  // Device, 16-byte aligned: room for an item per cluster of CTAs at least, for two in a call that
   // signals early rows, and at most attention_sums_bytes.
   void* sums = nullptr;
   size_t sums_bytes = 0;
@@ -47,9 +47,9 @@ void attention(const AttentionDesc& desc, const AttentionParams& params,
                const AttentionConfig& config, void* workspace, cudaStream_t stream, int num_sms = 0,
                const AttentionArrivals* arrivals = nullptr);
 
-// Choice for a call that spares SMs of `device`, so that one-warp kernels on other streams
+// Choice for a call that spares SMs on `device`, so one-warp kernels on other streams
 // begin at once. Persistent kernels leave no room on their SMs: 384 threads with 168
-// registers each leave 256 registers in each quarter of an SM, 8 for each thread of a
+// registers each leave 256 registers in each quarter of an SM, 8 for each thread in a
 // warp.
 struct SparingConfig {
   AttentionConfig config;

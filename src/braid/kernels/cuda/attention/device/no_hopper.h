@@ -3,7 +3,7 @@
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/attention/device/hopper_launch.h"
 
-// In place of Hopper's kernels in a build for other GPUs, which choose none of them.
+// Stands for Hopper's kernels in a build for other GPUs, which choose none of them.
 namespace braid::cuda {
 
 template <DType kDType, int kVariant>

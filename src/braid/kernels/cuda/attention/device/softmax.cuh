@@ -9,7 +9,7 @@ namespace braid::cuda {
 
 struct RowStats {
   float max[2];  // of the raw scores; equal in a row's four lanes
-  float sum[2];  // this lane's part of the sum of e^(scale (s - max))
+  float sum[2];  // this lane's sum of e^(scale (s - max))
 
   __device__ void clear() {
     max[0] = max[1] = -INFINITY;

@@ -51,7 +51,7 @@ class StagedSums {
       } else {
         Rows::template merge<float, true, false>(rows, warp, lane, o, keep, take);
       }
-      __syncwarp();  // rows of 16 and of 32 bits lie differently
+      __syncwarp();  // 16-bit rows and 32-bit rows have different layouts
       Rows::template put16<typename Traits::T>(rows, warp, lane, o);
     } else if (plan.state_bf16) {
       if (plan.load_state) {

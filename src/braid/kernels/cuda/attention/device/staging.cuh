@@ -12,8 +12,8 @@
 // separate warp moves rows while the warpgroups multiply.
 namespace braid::cuda {
 
-// Shared memory of 64 rows. Units of 16 bytes are permuted within a row, so that a warp's
-// accumulators (8 rows at a time) meet no bank twice.
+// Shared memory for 64 rows. Units of 16 bytes are permuted within a row, so a warp's accumulators
+// (8 rows at a time) meet no bank twice.
 template <int kDv>
 struct StagedRows {
   static constexpr int kPitch32 = kDv * 4;
@@ -92,7 +92,7 @@ struct StagedRows {
   }
 };
 
-// The warp that moves the rows of a consumer warpgroup.
+// The warp that moves a consumer warpgroup's rows.
 template <class Traits>
 class HopperMover {
   using Rows = StagedRows<Traits::kDv>;

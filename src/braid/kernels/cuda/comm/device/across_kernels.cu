@@ -11,7 +11,7 @@ __device__ int64_t live_rows(const AcrossParams& p) {
   return p.live ? min(*p.live, p.rows) : p.rows;
 }
 
-// Called by all threads of a row of the grid.
+// Called by all threads in a row of the grid.
 __device__ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;

@@ -9,7 +9,7 @@ struct AcrossParams {
   CollectiveOp op;
   int rank;
   int ranks;
-  bool columns;        // all_gather of columns: y[t, columns of q] = x_q[t, :]
+  bool columns;        // all_gather by columns: y[t, columns of q] = x_q[t, :]
   const std::byte* x;  // own
   std::byte* y;
   std::byte* send;                     // [P, slot]; what all peers get alike is in slot 0
@@ -18,7 +18,7 @@ struct AcrossParams {
   int64_t rows;                        // of the whole value
   int64_t row_bytes;                   // row of y, for columns
   const int64_t* live;                 // device, [1], or null
-  int64_t begin_bytes[kMaxCommRanks];  // columns of each rank, in a row of y
+  int64_t begin_bytes[kMaxCommRanks];  // each rank's columns in a row of y
   int64_t part_bytes[kMaxCommRanks];
 };
 

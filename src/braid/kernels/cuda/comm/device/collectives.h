@@ -3,13 +3,13 @@
 #include "braid/backend/cuda/launch.h"
 #include "braid/kernels/cuda/comm/device/device_comm.h"
 
-// Launches of collectives: no allocation, no synchronization, capturable. Every rank launches the
-// same, in the same order, from a thread whose device is its own. Bytes are counted by the
-// endpoint's TrafficCounters at each launch (for a captured one: those of a replay), at capacity.
+// Launches of collectives: no allocation, no synchronization, capturable. Every rank makes equal
+// launches, in equal order, from a thread with the rank's own device current. The endpoint's
+// TrafficCounters count bytes at each launch (in a captured launch: at each replay), at capacity.
 namespace braid::cuda {
 
 // Memory is the rank's own. With a direct or copy_engine config, memory that peers reach must be
-// symmetric: x of sums, y of all but reduce_scatter.
+// symmetric: x in sums, y in all but reduce_scatter.
 struct CollectiveParams {
   const void* x = nullptr;
   void* y = nullptr;  // disjoint from x; equal for all_reduce; all_gather: x may be y's own part

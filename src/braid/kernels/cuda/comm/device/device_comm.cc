@@ -13,8 +13,8 @@
 namespace braid::cuda {
 namespace {
 
-// Lines of a slot with `bytes` as lines of 8, in whole units of either kind; bare lines need half
-// as many.
+// A slot's lines with `bytes` as lines of 8, in whole units of either kind; bare lines need half as
+// many.
 int64_t lines_for(int64_t bytes) {
   return round_up(ceil_div(bytes, 16) * 2 + 8, 8);
 }

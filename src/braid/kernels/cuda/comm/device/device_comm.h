@@ -47,7 +47,7 @@ class DeviceComm {
   // are then good.
   void check() const { endpoint_.check(); }
 
-  // Place of `local` at rank `index` of the group; null outside symmetric memory.
+  // The place of `local` on rank `index` in the group; null outside symmetric memory.
   std::byte* at_peer(const void* local, int index) const;
   bool is_symmetric(const void* local) const { return endpoint_.place(local).has_value(); }
 
@@ -73,7 +73,7 @@ class DeviceComm {
   std::unique_ptr<AcrossMachines> across_;
 };
 
-// Loads every kernel of this folder on the current device, so that no launch loads a kernel while
+// Loads every kernel of this folder on the current device: no launch then loads a kernel while
 // another rank spins. DeviceComm calls load_kernels.
 void load_kernels();
 

@@ -5,7 +5,7 @@
 
 #include "braid/kernels/cuda/comm/device/wait.cuh"
 
-// Lines of staging memory: 16 bytes with kData bytes of a message and the epoch, or all data.
+// Lines in staging memory: 16 bytes with kData bytes of a message and the epoch, or all data.
 namespace braid::cuda {
 
 // Each word of an unsent bare line: a NaN, or two NaNs. Equal words of a message travel as other

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMaxCommThreads, 1)
   end_epoch(view, epoch);
 }
 
-// A unit by its widest words, up to `left` bytes, a multiple of the words.
+// A unit by its widest words, up to `left` bytes, a multiple of the word.
 template <class Unit>
 using WordsOf = std::conditional_t<Unit::kBytes % 16 == 0, uint4,
                                    std::conditional_t<Unit::kBytes % 8 == 0, uint2, uint32_t>>;

@@ -6,7 +6,7 @@ namespace braid::cuda {
 namespace {
 
 // s = r + sum_p x_p;  y = s / sqrt(mean(s^2) + eps) * w
-// One shot, `spread` CTAs for a row: warp-wide groups of units go round among them.
+// A single shot, `spread` CTAs for a row: warp-wide groups of units go round among the CTAs.
 template <class T, int kUnits>
 __global__ void __launch_bounds__(kMaxCommThreads, 1)
     reduce_norm_kernel(const __grid_constant__ CommView view,

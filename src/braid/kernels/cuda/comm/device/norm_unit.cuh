@@ -99,7 +99,7 @@ __device__ inline float cta_sum(float x, int parity) {
   return __shfl_sync(0xffffffff, x, 0);
 }
 
-// Weights of a thread's units, in a row of `units`.
+// Weights for a thread's units, in a row with `units`.
 template <int kUnits>
 __device__ void load_weights(const void* w, bool bf16, int units, float (&out)[kUnits][kElems]) {
 #pragma unroll

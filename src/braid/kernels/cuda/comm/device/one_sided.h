@@ -41,7 +41,7 @@ class OneSidedComm {
   // A sync op. Counters are i32 [world, kLineWords] in this rank's symmetric memory.
   struct Sync {
     std::string axis;                    // empty: nobody to meet
-    std::vector<int> ranks;              // that meet, of the world
+    std::vector<int> ranks;              // meeting ranks, of the world
     std::vector<uint32_t*> opened;       // counters that become zero before the meeting
     const uint32_t* arrivals = nullptr;  // counters, and their expected values
     std::vector<int64_t> expected;       // [world], or empty

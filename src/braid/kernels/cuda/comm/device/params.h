@@ -31,7 +31,7 @@ struct MoveParams {
   std::byte* y[kMaxCommRanks];  // at each rank, where direct
 };
 
-// Piece (from, to): bytes at `src` of from's x and at `dst` of to's y.
+// Piece (from, to): bytes at `src` in from's x and at `dst` in to's y.
 struct Piece {
   int64_t src = 0;
   int64_t dst = 0;

@@ -21,7 +21,7 @@ struct ColumnArgs {
   const int64_t* live;
 };
 
-// Columns of a row in words of 4 bytes, or of 2 if odd.
+// A row's columns in words of 4 bytes, or 2 if odd.
 template <class Word>
 __device__ void store_columns(const ColumnArgs& a, std::byte* y, int64_t rows) {
   const int64_t words = a.x_row / static_cast<int64_t>(sizeof(Word));

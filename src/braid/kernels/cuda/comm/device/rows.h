@@ -23,7 +23,7 @@ void prepare_gather_columns(DeviceComm& comm, const GatherColumnsParams& params)
 void gather_columns(DeviceComm& comm, const GatherColumnsParams& params,
                     const LaunchContext& context);
 
-// y = x[rows of r], rows even_part(live, P, r) of the live rows; on this rank alone.
+// y = x[rows of r], rows even_part(live, P, r) among the live rows; on this rank alone.
 struct TakeShardParams {
   TensorView x;  // [T, C]
   TensorView y;  // [ceil(T / P), C]

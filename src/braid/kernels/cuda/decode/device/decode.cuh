@@ -41,7 +41,7 @@ struct ItemRows {
   }
 };
 
-// Row `part` of parts; each warp with elements of the row writes the row's m and l.
+// Row `part` among parts; each warp with elements in the row writes the row's m and l.
 template <int kD>
 __device__ __forceinline__ void write_part(float* parts, float2* stats, int part, int dim,
                                            const Merge& sum) {
@@ -146,7 +146,7 @@ class CtaPieces {
     const QueryRow r = query_row(a_, item.sequence, item.head, item.row + row);
     if (row >= kTileRows || !r.valid) return;
     // A warp has at most a single piece of an item; without a piece, the first warp's stands in
-    // with zero weight, so that loads of four warps go out together.
+    // with zero weight, so loads by four warps go out together.
     constexpr int kTogether = 4;
     Merge sum;
 #pragma unroll 1
@@ -246,7 +246,7 @@ __device__ __forceinline__ void combine(const Args& a, const SequenceEntry* sequ
   const int cta = blockIdx.x;
   const int warp = threadIdx.x / 32;
   int first[2];     // CTA of the item
-  int count[2];     // parts of the item, or groups of parts
+  int count[2];     // parts in the item, or groups of parts
   int group[2];     // first CTA of this CTA's group
   int in_group[2];  // its parts
   bool grouped[2];

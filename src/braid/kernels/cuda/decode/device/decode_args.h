@@ -37,8 +37,8 @@ struct DecodeArgs {
   bool history_ready;
 };
 
-// A launch that leaves states (StateParams): each query is a sequence of one token, kv_len is where
-// the query's keys end, and page_table has a slot for each key.
+// A launch that leaves states (StateParams): each query is a sequence with a single token, kv_len
+// is the end of the query's keys, and page_table has a slot per key.
 struct StateArgs : DecodeArgs {
   const int32_t* rows;   // [T] of page_table
   const int32_t* begin;  // [T] the first key that the query sees

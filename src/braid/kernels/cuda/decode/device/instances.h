@@ -15,7 +15,7 @@ DecodeKernel decode_kernel_of(DType dtype);
 template <int kHeadDim>
 StateKernel state_kernel_of(DType dtype);
 
-// What both kernels are given alike. Fails with kInvalidArgument on pointers that are not aligned.
+// Arguments for both kernels. Fails with kInvalidArgument on misaligned pointers.
 DecodeArgs decode_args(const DecodeDesc& desc, const DecodeParams& params,
                        const DecodeConfig& config);
 

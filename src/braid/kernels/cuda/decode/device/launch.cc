@@ -57,8 +57,8 @@ DecodeDevice decode_device() {
 
 void prepare_decode_attention(const DecodeDesc& desc, const DecodeConfig& config) {
   verify(desc);
-  // Among a kernel's configs the largest counts: all of an SM is allowed, and each launch states
-  // its need.
+  // The largest count among a kernel's configs: an SM's whole memory is allowed, and each launch
+  // states its need.
   const DecodeDevice device = decode_device();
   if (config.shared_bytes > device.shared_bytes) {
     fail(ErrorCode::kResource, "decode attention: {} bytes of shared memory (at most {})",

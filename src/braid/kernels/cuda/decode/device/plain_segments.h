@@ -5,11 +5,11 @@
 
 namespace braid::cuda {
 
-// Segment attention (attention/desc.h) of head dims that no fast kernel takes, and of f32:
+// Segment attention (attention/desc.h) for f32, and for head dims without a fast kernel:
 // contiguous segments of `batch` sequences, states in f32, head_dim_qk = head_dim_v up to
-// kMaxPlainHeadDim. A warp a query and head, which reads keys one by one: for small models.
-// Alignment does not matter. Fails with kUnsupported on anything else: also starts, offsets, lse or
-// lengths of a segment.
+// kMaxPlainHeadDim. A warp per query and head reads keys one by one: for small models. Alignment
+// does not matter. Fails with kUnsupported on anything else: also on a segment's starts, offsets,
+// lse or lengths.
 void plain_segments(const AttentionDesc& desc, const AttentionParams& params,
                     LaunchContext context);
 

@@ -6,7 +6,7 @@
 // Query rows of an item, outputs, and sums over parts.
 namespace braid::cuda {
 
-// Place of query row `row` of an item.
+// Place of an item's query row `row`.
 struct QueryRow {
   bool valid;
   int64_t token;

@@ -7,7 +7,7 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int64_t kKeysAPage = 64;  // of the description: places of keys are slots
+constexpr int64_t kKeysAPage = 64;  // in the description: places of keys are slots
 
 StateKernel find_kernel(const DecodeDesc& desc) {
   switch (desc.attrs.head_dim) {

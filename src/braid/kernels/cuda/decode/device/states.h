@@ -16,19 +16,19 @@ struct StateParams {
   const int32_t* begin = nullptr;  // [T]
   const int32_t* end = nullptr;    // [T]
   float* out = nullptr;            // [T, Hq, D + 2], 16-byte aligned
-  void* workspace = nullptr;       // of the decode kernel, as DecodeParams has it
+  void* workspace = nullptr;       // the decode kernel's, as in DecodeParams
   ops::AttentionAttrs attrs;
 };
 
-// How the decode kernel sees the call: a sequence of one token for each query. Its choice() fails
-// with kUnsupported where the decode kernel has no answer.
+// The call as the decode kernel sees it: a sequence with a single token for each query. The
+// description's choice() fails with kUnsupported for calls outside the decode kernel.
 DecodeDesc state_desc(const ops::AttentionAttrs& attrs, const ValueType& q, const ValueType& cache,
                       const ValueType& slots);
 
 // By the decode kernel, whose config is chosen for state_desc(): the keys of all queries are dealt
 // to all SMs. The result has the same bits every time.
 void attention_states(const StateParams& params, const DecodeConfig& config, LaunchContext context);
-// Loads the kernel and allows its shared memory; once per device, outside of a capture.
+// Loads the kernel and allows its shared memory; once per device, outside any capture.
 void prepare_attention_states(const DecodeDesc& desc);
 
 // For all other head dimensions and dtypes, and as a second opinion: a warp for each query and head

@@ -25,7 +25,7 @@ struct Walk {
   SequenceWork work;
 };
 
-// The first key that a query sees whose own key is `position`.
+// The first key visible to a query whose own key is `position`.
 __device__ __forceinline__ int32_t first_seen(const DecodeArgs& a, int, int32_t position) {
   return a.shape.window > 0 ? position - a.shape.window + 1 : 0;
 }

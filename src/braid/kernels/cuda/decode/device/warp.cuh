@@ -149,7 +149,7 @@ class DecodeWarp {
     return first_key(w) + kKeys > w.sequence.kv_len - w.sequence.q_len;
   }
 
-  // Place in the cache of this lane's key of the unit; -1: none.
+  // Cache slot of this lane's key in the unit; -1: none.
   __device__ __forceinline__ int key_slot(const Walk& w) const {
     const int key = first_key(w) + lane_;
     const int low = first_seen(a_, w.s, w.sequence.kv_len - w.sequence.q_len);
@@ -391,7 +391,7 @@ class DecodeWarp {
   float o_[kDimTiles][4];     // [16 dims, 8 rows] each
   float max_[2];              // for rows 2 (lane % 4) + c, in units of log2
   float sum_[2];              // this lane's part
-  int low_[2];                // visible keys of these rows: [low, high]
+  int low_[2];                // keys visible to these rows: [low, high]
   int high_[2];
 };
 

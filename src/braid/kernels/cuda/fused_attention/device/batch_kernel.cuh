@@ -4,9 +4,9 @@
 #include "braid/kernels/cuda/relay/device/key_units.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
-// The kernel of a fused attention block of up to 16 tokens: SplitToken. Weights are read once, for
-// all tokens. Each CTA of a cluster makes some rows of its KV head's q, k and v; all keys of all
-// tokens are dealt to the cluster. Exchanges go by some tokens at a time.
+// The kernel for a fused attention block with up to 16 tokens: SplitToken. Weights are read once,
+// for all tokens. Each CTA in a cluster makes some rows of its KV head's q, k and v; all tokens'
+// keys are dealt to the cluster. Exchanges take some tokens at a time.
 namespace braid::cuda {
 
 // T: the cache's element type.
@@ -98,7 +98,7 @@ class FusedBatch {
     return tile_sum(parts, chunks, floats(layout_.sums), shape_.columns(), row, token);
   }
 
-  // Zeros from element `begin` of x on, to the end of the last chunk.
+  // Zeros from element `begin` in x on, to the last chunk's end.
   __device__ void clear_x(int begin, int chunks) const {
     const int count = (chunks * kFusedChunk - begin) / 2;
     for (int i = thread_; i < count * live_; i += kFusedThreads) {
@@ -155,7 +155,7 @@ class FusedBatch {
     clear_x(a_.width, plan_.chunks);
   }
 
-  // Stores this CTA's rows of q, k and v of some tokens for an exchange: [n, head_rows].
+  // Stores this CTA's rows of q, k and v for some tokens' exchange: [n, head_rows].
   __device__ void put_rows(int token, int n) const {
     auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
     const int rows = plan_.num_tiles * kFusedTileRows;

@@ -4,9 +4,9 @@
 
 #include "braid/kernels/cuda/fused_attention/device/batch_ring.cuh"
 
-// Products of several tokens by mma: y = x W^T for a CTA's tiles of W, whose chunks are dealt to
-// warps as FusedParts. A lane of a quad has eight elements of a row of W, and of a token's x, at a
-// time: two steps of mma take them in any order, equal for W and x.
+// Products for several tokens by mma: y = x W^T over a CTA's tiles of W, with chunks dealt to warps
+// as in FusedParts. A lane in a quad has eight elements of a row of W, and of a token's x, at a
+// time: two mma steps take these in any order, equal for W and x.
 namespace braid::cuda {
 
 template <int kColumns>
@@ -80,7 +80,7 @@ class FusedTileSums {
   float d_[kTiles][4];
 };
 
-// The sums of this warp's chunks, to pieces of `sums`. is_f16(tile): whether its weights are f16.
+// This warp's chunk sums, to pieces in `sums`. is_f16(tile): whether the tile's weights are f16.
 template <int kColumns, class IsF16>
 __device__ inline void multiply_tiles(FusedRing& ring, const FusedParts& parts, int chunks,
                                       const uint8_t* x, int tokens, float* sums,
@@ -101,7 +101,7 @@ __device__ inline void multiply_tiles(FusedRing& ring, const FusedParts& parts, 
   }
 }
 
-// A row's product with a token, from the pieces of all parts with chunks of the row's tile.
+// A row's product with a token, from all parts' pieces with chunks in the row's tile.
 __device__ inline float tile_sum(const FusedParts& parts, int chunks, const float* sums,
                                  int columns, int row, int token) {
   const int tile = row / kFusedTileRows;
@@ -114,7 +114,7 @@ __device__ inline float tile_sum(const FusedParts& parts, int chunks, const floa
   return all;
 }
 
-// The place, in words, of the i-th pair of a token's x.
+// The place, in words, of pair i in a token's x.
 __device__ inline int batch_x_word(int i, int token, int tokens) {
   return (i / 16 * tokens + token) * 16 + i % 16;
 }

@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/fused_attention/batch_layout.h"
 #include "braid/kernels/cuda/fused_attention/device/fused_ring.cuh"
 
-// Several tokens: what a CTA reads and in which order, and the warps that bring it.
+// For several tokens: a CTA's reads in order, and the warps that bring the data.
 namespace braid::cuda {
 
 __device__ inline FusedBatchShape batch_shape(const FusedArgs& a, int head_dim) {
@@ -51,7 +51,7 @@ __device__ inline void put_tokens(const FusedArgs& a, int live, int unit, FusedT
   if (lane <= live) table[lane] = t;
 }
 
-// A CTA's reads, in slots: tiles of q, k and v, then keys of all tokens, then tiles of o.
+// A CTA's reads, in slots: tiles of q, k and v, then all tokens' keys, then tiles of o.
 struct FusedBatchPlan {
   int head;
   int rank;
@@ -72,7 +72,7 @@ struct FusedBatchPlan {
                        RelayShares((a.outputs + kFusedTileRows - 1) / kFusedTileRows,
                                    a.kv_heads * a.cluster)) {}
 
-  // The token of a unit of keys.
+  // The token that owns a unit of keys.
   __device__ static int token_of(const FusedToken* tokens, int unit) {
     int t = 0;
     while (unit >= tokens[t + 1].base) ++t;

@@ -9,15 +9,15 @@
 
 namespace braid::cuda {
 
-// Tags of a launch: more than exchanges and rows of words together.
+// Tags in a launch: more than exchanges and rows of words together.
 constexpr uint32_t kFusedTags = 64;
 
 // A launch, passed to the kernel by value. Pointers are device memory, aligned to 16 bytes. T and S
 // are 1 for the kernel of a single token.
 struct FusedArgs {
-  CUtensorMap k_map;  // for the cache: boxes of relay_box keys of a head
+  CUtensorMap k_map;  // for the cache: boxes with relay_box keys of a head
   CUtensorMap v_map;
-  CUtensorMap w_map[4];         // of several tokens: kFusedTileRows x kFusedChunk elements of w
+  CUtensorMap w_map[4];         // for several tokens: kFusedTileRows x kFusedChunk elements of w
   const int64_t* rows;          // [1]: live tokens, 0 to T
   const int64_t* sequences;     // [1]: live sequences, of several tokens
   const float* a;               // [T, C], or null

@@ -47,8 +47,8 @@ class FusedAttend {
     weigh(slot, fresh + kD * 2, first, keys, p);
   }
 
-  // The same in two parts, where each CTA has some elements of the head: scores over these elements
-  // to [group, keys], and later the scores over all elements from there.
+  // The same in two parts, if each CTA has some elements of the head: scores over these elements to
+  // [group, keys], later the scores over all elements from there.
   __device__ void put_scores(const uint8_t* slot, const uint8_t* fresh_k, int stored, float* to) {
     float p[kSteps][kGroup];
     score(slot, fresh_k, stored, p);

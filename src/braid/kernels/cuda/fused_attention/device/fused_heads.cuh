@@ -7,11 +7,11 @@
 #include "braid/kernels/cuda/ptx/mma.h"
 #include "braid/kernels/cuda/relay/device/turn_head.cuh"
 
-// What blocks of one token and of several have in common: heads on their way from products to
-// attention, and the parts of attention on their way to a sum.
+// Shared by blocks with a single token and with several: heads on their way from products to
+// attention, and attention's parts on their way to a sum.
 namespace braid::cuda {
 
-// Where a row of a KV head's q, k and v stands: its weight (0 to 2) and its row of that weight.
+// Place of a row in a KV head's q, k and v: its weight (0 to 2) and its row in that weight.
 struct FusedHeadRow {
   int which;
   int row;
@@ -33,7 +33,7 @@ __device__ __forceinline__ float4 load_sum(const FusedArgs& a, int i) {
   return s;
 }
 
-// The norm's scale, from the sums of squares of all warps.
+// The norm's scale, from all warps' sums of squares.
 __device__ inline float norm_scale(const FusedArgs& a, const float* squares) {
   float all = 0;
 #pragma unroll
@@ -41,8 +41,8 @@ __device__ inline float norm_scale(const FusedArgs& a, const float* squares) {
   return rsqrtf(all / static_cast<float>(a.width) + a.eps);
 }
 
-// Element e of O', with m and l, of head g, from `count` parts [group, D + 4] that lie `stride`
-// floats apart.
+// Element e in head g's O', with m and l, from `count` parts [group, D + 4], `stride` floats
+// apart.
 struct MergedParts {
   float o = 0;
   float max = -INFINITY;
@@ -63,7 +63,7 @@ struct MergedParts {
   }
 };
 
-// Stores element e of a CTA's part of head g, and with the first element m and l.
+// Stores element e in a CTA's part of head g, and with the first element m and l.
 template <int kD>
 __device__ inline void put_merged(float* part, int g, int e, const MergedParts& m) {
   float* row = part + g * (kD + 4);
@@ -73,7 +73,7 @@ __device__ inline void put_merged(float* part, int g, int e, const MergedParts& 
   row[kD + 1] = m.sum;
 }
 
-// The i-th pair of a KV head's result, from parts of all CTAs.
+// Pair i of a KV head's result, from all CTAs' parts.
 template <int kD>
 __device__ inline uint32_t attended_pair(const float* parts, int stride, int count, int i) {
   const int g = 2 * i / kD, e = 2 * i % kD;
@@ -92,7 +92,7 @@ __device__ inline void put_pair(const FusedArgs& a, int at, uint32_t pair, uint3
   }
 }
 
-// Exchanges of a CTA's multiplying threads, through inboxes of `bytes` at `inbox`.
+// Exchanges by a CTA's multiplying threads, through inboxes with `bytes` at `inbox`.
 template <ExchangePath kPath>
 __device__ __forceinline__ ClusterExchange<kPath> block_exchange(const FusedArgs& a, uint8_t* inbox,
                                                                  int bytes, uint8_t* arrivals,

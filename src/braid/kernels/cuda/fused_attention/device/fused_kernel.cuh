@@ -118,7 +118,7 @@ class FusedBlock {
       ring_.release();
     }
   }
-  // This lane's share of w * x, over `lines` lines of 16 bytes.
+  // This lane's share of w * x, over `lines` lines with 16 bytes.
   __device__ float product(const uint8_t* w, const uint8_t* x, int lines) const {
     constexpr int kTogether = 4;
     const auto* ws = reinterpret_cast<const uint4*>(w);

@@ -6,7 +6,7 @@ namespace braid::cuda {
 
 using FusedKernel = void (*)(const FusedArgs);
 
-// The instance of a single token for heads of 64 or 128, a group of query heads, and a path of
+// The instance for a single token, by head dim 64 or 128, group of query heads, and path of
 // exchanges.
 FusedKernel fused_kernel_64(int group, ExchangePath path);
 FusedKernel fused_kernel_128(int group, ExchangePath path);

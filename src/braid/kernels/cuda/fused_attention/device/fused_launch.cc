@@ -40,7 +40,7 @@ CUtensorMap map_of(void* cache, const FusedShape& s, const FusedConfig& c, int n
                          cache, dims, "a cache");
 }
 
-// The map of a weight [n, k] in tiles of swizzled rows.
+// The map for a weight [n, k] in tiles of swizzled rows.
 CUtensorMap map_of_weight(const void* w, int64_t n, int64_t k) {
   const MapDim dims[] = {{64, 2, 64}, {n, 2 * k, kFusedTileRows}, {k / 64, 128, kFusedChunk / 64}};
   return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, kMapNarrow,

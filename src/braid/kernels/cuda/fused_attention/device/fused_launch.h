@@ -8,8 +8,8 @@
 
 namespace braid::cuda {
 
-// Numbers of clusters of each size that the GPU runs at once, from the driver. Loads a kernel: not
-// within a capture.
+// Clusters, by size, that the GPU runs at once, from the driver. Loads a kernel: not within a
+// capture.
 FusedDevice fused_device(const DeviceInfo& device, int head_dim);
 
 // A fused attention block of a layer (fused_config.h).

@@ -11,7 +11,7 @@
 // takes all data of a place, in order.
 namespace braid::cuda {
 
-// A CTA's reads, in slots: [0, heads) of q, k and v, [heads, keys) of the cache, then of o.
+// A CTA's reads, in slots: [0, heads) are q, k and v, [heads, keys) the cache, the rest o.
 struct FusedPlan {
   FusedHeadRows rows;
   FusedRows out_form;
@@ -94,7 +94,7 @@ class FusedRing {
   uint32_t parity_ = 0;
 };
 
-// Every kFusedProducers-th slot of the ring, for a warp that brings these; the slots' members are
+// Every kFusedProducers-th slot in the ring, for a warp that fills these; the slots' members are
 // the elected lane's, always the same lane.
 class FusedFeed {
  public:
@@ -155,7 +155,7 @@ class FusedFeed {
   int flying_ = 0;
 };
 
-// Where a CTA's copies of keys begin in the cache's map, and the elements of each key.
+// Begin of a CTA's key copies in the cache's map, and elements per key.
 struct FusedKeyCopies {
   int keys;  // of a unit
   int elems;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void feed_keys(FusedFeed& feed, const FusedArgs& a,
   }
 }
 
-// The row of the cache that has a sequence's key; past its `length` keys, never visible, any row.
+// The cache row with a sequence's key; past its `length` keys, never visible, any row.
 __device__ inline int cache_row(const FusedArgs& a, const int32_t* pages, int key, int length) {
   return key < length ? __ldg(pages + key / a.page_size) * a.page_size + key % a.page_size : 0;
 }
@@ -231,7 +231,7 @@ class FusedProducer {
                    feed_.full(), once_);
   }
 
-  // Rows of a head: q, then k, then v. A slot has rows of a single kind.
+  // A head's rows: q, then k, then v. A slot has rows of a single kind.
   __device__ void load_head() {
     const FusedRows form = plan_.rows.form;
 #pragma unroll 1

@@ -3,7 +3,7 @@
 #include "braid/kernels/cuda/relay/device/heads.cuh"
 #include "braid/kernels/cuda/relay/device/key_units.cuh"
 
-// Attention of a relay. CTAs get equal shares of all heads' key units (relay_keys), and a CTA's
+// Attention in a relay. CTAs get equal shares of all heads' key units (relay_keys), and a CTA's
 // warps take the CTA's units in turns. Each CTA hands its parts of a head to the CTA that adds up
 // the head, which then hands the sum to all CTAs.
 namespace braid::cuda {
@@ -88,7 +88,7 @@ class RelayAttend {
     return a_.parts + ((cta * kItems + item) * s.group + g) * kPartWords;
   }
 
-  // Heads are dealt to CTAs as well: each CTA adds up the parts of its heads, in key order.
+  // Heads are dealt to CTAs as well: each CTA adds up its heads' parts, in key order.
   __device__ void add_parts(const RelayAttention& s, const RelayPlace& place,
                             const RelayKeys& keys) const {
     constexpr int kThreads = kD / 2;  // per head

@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// The map of a cache [slots, kv_heads, head_dim] of 2-byte elements for KeyUnits: a copy brings
+// The map for a cache [slots, kv_heads, head_dim] with 2-byte elements, for KeyUnits: a copy brings
 // `box` keys of a head in rows of 64 elements, swizzled.
 CUtensorMap swizzled_cache_map(const void* cache, int64_t slots, int64_t kv_heads, int head_dim,
                                int box);

@@ -20,7 +20,7 @@ class RelayHeads {
   __device__ __nv_bfloat16* q(const RelayAttention& s, int item, int g) const {
     return at(0) + (item * s.group + g) * kD;
   }
-  // The newest key, then the newest value, of an item; only on the CTA with these rows.
+  // An item's newest key, then its newest value; only on the CTA with these rows.
   __device__ __nv_bfloat16* fresh(const RelayAttention& s, int item) const {
     return at(RelayAttentionLayout(kD, s.group).fresh) + 2 * item * kD;
   }
@@ -71,7 +71,7 @@ class RelayHeads {
     return reinterpret_cast<__nv_bfloat16*>(base_ + bytes);
   }
 
-  // Waits for a row of the step before, with one warp.
+  // Waits for a row from the step before, with a single warp.
   __device__ void wait_row(const uint2* words, uint32_t tag, float* raw) const {
     const int i = lane_ % (kD / 4);
     uint4 v[1];

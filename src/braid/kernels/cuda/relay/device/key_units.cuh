@@ -121,7 +121,7 @@ class KeyUnits {
   }
 
  private:
-  // Number of the r-th key of a tile.
+  // Number of key r in a tile.
   __device__ static int key_of(int r) {
     const int b0 = r & 1, b1 = r >> 1 & 1, b2 = r >> 2;
     return kD == 128 ? b0 << 2 | (b1 ^ b0) << 1 | b2 : (b1 ^ b0) << 2 | b2 << 1 | b0;

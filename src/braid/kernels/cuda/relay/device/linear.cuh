@@ -48,7 +48,7 @@ class RelayProduct {
   __device__ void finish(const RelayLinear& s, const RelayPlace& place) const {
     const float scale = s.normed ? scale_of(s) : 1;
     Output out = output_;
-    // A thread has an output, and its neighbour the other half of the pair.
+    // A thread has an output, and its neighbour the pair's other half.
 #pragma unroll 1
     for (int unit = thread_;; unit += kRelayThreads) {
       const float y = value(s, out, scale);
@@ -124,7 +124,7 @@ class RelayProduct {
     }
   }
 
-  // A warp adds up its own share of a tile.
+  // A warp adds up its own share in a tile.
   __device__ void multiply_tiles(const RelayLinear& s, RelayRing& ring) const {
     const int warp = thread_ / 32, lane = thread_ % 32;
     int slot = warp;  // in this weight; past the last: in the next weights
@@ -213,7 +213,7 @@ class RelayProduct {
     return rsqrtf(all / static_cast<float>(s.k) + s.eps);
   }
 
-  // Each CTA writes a part of x to memory, so that all CTAs have equal work.
+  // Each CTA writes a part of x to memory, so all CTAs have equal work.
   __device__ void write_x(const RelayLinear& s) const {
     const float scale = scale_of(s);
     const int end = s.cut.x_pairs.end(blockIdx.x);
@@ -224,7 +224,7 @@ class RelayProduct {
     }
   }
 
-  // An output: the number of its weight, and its own sums.
+  // An output: its weight's number, and its own sums.
   struct Output {
     int part;
     int column;
@@ -304,7 +304,7 @@ class RelayProduct {
     return {ptx::low_half(x), ptx::high_half(x)};
   }
 
-  // Threads past the end read the last thread's words, so that a warp stays together.
+  // Threads past the end read the last thread's words, so a warp stays together.
   __device__ void load_words(const RelayLinear& s, const RelayPlace& place) const {
     constexpr int kTogether = 4;
     const auto* from = reinterpret_cast<const uint4*>(place.in);

@@ -3,9 +3,9 @@
 #include "braid/kernels/cuda/ptx/mma.h"
 #include "braid/kernels/cuda/relay/relay_config.h"
 
-// x beside blocks: each group of 32 elements becomes integers v of 15 bits and a power of two, x =
-// v 2^e. bf16 keeps an error of at most 2^-15 of the group's largest element. v = 256 high + low,
-// both signed bytes, so products with 8-bit integers are exact.
+// x beside blocks: each group of 32 elements becomes 15-bit integers v and a power of two, x = v
+// 2^e. bf16 keeps an error up to 2^-15 of the group's largest element. v = 256 high + low, both
+// signed bytes, so products with 8-bit integers are exact.
 namespace braid::cuda {
 
 struct RelayPlanes {

@@ -112,7 +112,7 @@ class RelayProducer {
     }
   }
 
-  // Visits this producer's slots of a weight, from `chunk` of the first tile on: f(tile, chunk).
+  // Visits this producer's slots for a weight, from `chunk` in the first tile on: f(tile, chunk).
   template <class F>
   __device__ __forceinline__ static void for_slots(const RelayRows& rows, const RelayTiles& cut,
                                                    int chunk, const F& f) {
@@ -127,7 +127,7 @@ class RelayProducer {
     }
   }
 
-  // One copy for the chunk of a tile.
+  // A copy for a tile's chunk.
   __device__ void load_boxes(const CUtensorMap* map, const RelayRows& rows, const RelayTiles& cut,
                              int first) {
     const int bytes = kRelayTileRows * cut.stride, chunk_bytes = cut.chunk_bytes;

@@ -16,7 +16,7 @@ struct RelayArgs {
   const RelayStep* steps;
   const int64_t* rows;  // live tokens: 0 or 1
   // Words between steps, in turns: {two bf16, tag} per pair of outputs. A tag belongs to a single
-  // step of a launch and vouches for the data beside it. Words from three steps before are free:
+  // step in a launch and vouches for the data beside it. Words from three steps before are free:
   // the linear in between had its whole input, so no CTA still reads them.
   uint2* mail[kRelayMail];
   // Words of sums over ranks, from each rank: [2, ranks, sum_pairs] at each rank. A rank overwrites

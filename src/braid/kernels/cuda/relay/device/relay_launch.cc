@@ -23,7 +23,7 @@ int64_t mail_bytes(const std::vector<RelayStep>& steps, const RelayConfig& c) {
   return round_up(elems / 2 * 8, 256);
 }
 
-// The map of a weight's rows, in elements of 2 bytes.
+// The map for a weight's rows, in 2-byte elements.
 CUtensorMap map_of(const RelayLinear& s, int part) {
   const RelayTiles& t = s.cut.tiles[part];
   const MapDim dims[] = {{t.row_bytes / 2, 2, t.stride / 2},

@@ -32,9 +32,9 @@ class Relay {
     int64_t kv_heads = 0;
   };
   // Copies the steps to the device; memory behind the steps' pointers outlives the relay.
-  // `caches` has K and V of each attending step, in step order; `tables` keeps memory that only
-  // the steps point to. With summed steps, all ranks of `comm` (which outlives the relay) make
-  // relays of equal steps, on devices of one kind, in the same order. Allocates; not within a
+  // `caches` has K and V for each attending step, in step order; `tables` keeps memory that only
+  // the steps point to. With summed steps, all ranks in `comm` (which outlives the relay) make
+  // relays with equal steps, on devices of the same kind, in equal order. Allocates; not within a
   // capture.
   Relay(std::vector<RelayStep> steps, std::span<const Cache> caches,
         std::vector<std::shared_ptr<DeviceMemory>> tables, const RelayConfig& config,

@@ -6,9 +6,9 @@
 
 // Products of x with tiles of 16 block rows, by a warp, in steps of 256 elements and eight mma's.
 // Matrix a holds 32 integers from each row. The columns of b hold both planes of x (RelayPlanes)
-// for four groups of 32 elements; columns of groups other than a's are zeros. All products
-// therefore add up in place: lane t of a row's four lanes ends with groups t and 4 + t, and looks
-// up only these groups' scales.
+// for four groups of 32 elements; columns for groups other than a's are zeros. All products
+// therefore add up in place: lane t among a row's four lanes ends with groups t and 4 + t, and
+// looks up only these groups' scales.
 namespace braid::cuda {
 
 // How a lane's a and b meet, for eight bytes of a row from 8t on. `kSums`: number of sums at the
@@ -23,7 +23,7 @@ struct RelayGroups {  // 32 elements
   __device__ static bool meets(int n, int, int mask) { return n / 2 == mask; }
 };
 
-// Nibbles of a group's low or high elements, and in lanes 2 and 3 of the next group.
+// Nibbles of a group's low or high elements; lanes 2 and 3 have the next group's.
 struct RelayPairs {
   static constexpr int kSums = 2, kReads = 4, kMasks = 2;
   static constexpr int sum(int i) { return i / 4; }

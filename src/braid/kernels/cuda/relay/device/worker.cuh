@@ -13,8 +13,8 @@ namespace braid::cuda {
 
 constexpr int kRelayThreads = 32 * kRelayWarps;  // multiplying threads
 
-// Sums of bf16 products by a warp, eight elements per lane at a time. The w of four lanes forms a
-// row or two of a, and the x of four lanes a column of b: wanted products lie on the diagonal.
+// Sums of bf16 products by a warp, eight elements per lane at a time. Four lanes' w form a row or
+// two of a, and four lanes' x a column of b: wanted products lie on the diagonal.
 class RelayDot {
  public:
   // x is in the order of relay_x_word.
@@ -40,7 +40,7 @@ class RelayDot {
   float d_[kChains][2][4] = {};
 };
 
-// Place of the i-th pair of x.
+// Place of pair i in x.
 __device__ inline int relay_x_word(int i) {
   return (i & ~3) | (i & 1) << 1 | (i >> 1 & 1);
 }
@@ -74,7 +74,7 @@ __device__ __forceinline__ void wait_words(uint4 (&v)[kReads], uint32_t tag,
   } while (!all);
 }
 
-// The last CTA of a launch leaves `tag`, of no word, in control [2]: true in that CTA's thread 0.
+// A launch's last CTA leaves `tag`, which no word has, in control [2]: true in that CTA's thread 0.
 // All its threads have met before.
 __device__ inline bool leave_tag(uint32_t* control, uint32_t tag) {
   if (threadIdx.x != 0) return false;
