@@ -7,7 +7,7 @@
 #include "braid/backend/cuda/kernel_table.h"
 #include "braid/ops/rope.h"
 
-// Common parts of the files that bind ops to kernels.
+// Shared by the files that bind ops to kernels.
 namespace braid::cuda {
 
 // A kernel that needs no workspace and goes by the op's name.
@@ -33,7 +33,7 @@ class Scratch {
 // A small weight (norm, bias) in another float dtype: a copy in device memory.
 std::shared_ptr<DeviceMemory> row_as(const LaunchArgs& args, const TensorView& row, DType dtype);
 
-// The table of rope kernels' rotations, in device memory. `factors` is a weight there, or absent.
+// The rotation table for rope kernels, in device memory. `factors` is a weight there, or absent.
 std::shared_ptr<DeviceMemory> turns_table(const LaunchArgs& args, const ops::RopeAttrs& attrs,
                                           const TensorView& factors);
 

@@ -17,7 +17,7 @@ constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
 
 enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
 
-// Rows of a micro-batch, counted like its metadata from the whole batch's first token.
+// A micro-batch's rows, counted like its metadata from the whole batch's first token.
 TensorView from_first_token(const OpCall& call, TensorView view) {
   const int64_t begin = call.part->begin.token;
   view.data -= begin * view.row_bytes;
@@ -47,7 +47,7 @@ DecodeDesc decode_desc(const ops::AttentionAttrs& attrs, TypeList in, const Valu
           .max_tokens = static_cast<int>(q.shape[0])};
 }
 
-// The same of steps whose prompts are another kernel's.
+// The same for steps with prompts in another kernel.
 DecodeDesc one_token_each(DecodeDesc desc) {
   desc.max_tokens = std::min(desc.max_tokens, desc.max_sequences);
   return desc;
@@ -64,7 +64,7 @@ bool supported(F&& f) {
   }
 }
 
-// both: sequences with one new token each, which come first, are the decode kernel's.
+// both: the decode kernel takes the first sequences, which have one new token each.
 enum class Choice : uint8_t { segments, decode, both, plain };
 
 DecodeDevice decode_device_of(const DeviceInfo& device) {
@@ -125,7 +125,8 @@ int64_t* decode_count(const OpCall& call, int32_t* spans) {
                                     decodes_offset(call.in[kPageTable].shape));
 }
 
-// `decodes`: in place of the first sequences, which have one new token each; empty: there are none.
+// `decodes`: runs in place of the first sequences, which have one new token each; empty: no such
+// sequences.
 BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch, BoundKernel decodes = {}) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::AttentionAttrs>();
@@ -150,7 +151,7 @@ BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch, BoundKernel 
   };
 }
 
-// `sequences` in device memory, where a kernel of the same op counts them; null: those of the step.
+// `sequences` in device memory, if a kernel of the same op counts them; null: the step's.
 BoundKernel bind_decode(const LaunchArgs& args, Scratch& scratch,
                         const int64_t* sequences = nullptr) {
   DecodeDesc desc = decode_desc(args.call.attrs<ops::AttentionAttrs>(), types_of(args.call.in),

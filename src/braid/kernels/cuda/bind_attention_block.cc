@@ -1,4 +1,4 @@
-// Binds attention blocks, and chooses the fusion of a decode step of few tokens.
+// Binds attention blocks, and chooses the fusion of decode steps with few tokens.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -26,7 +26,7 @@ double stream_of(const DeviceInfo& device) {
   return kStreamOfPeak * 2e3 * khz * bits / 8;
 }
 
-// Choices for a table's Programs, by tokens, and answers of the GPU for these choices.
+// Choices for a table's Programs, by tokens, and the GPU's answers for these choices.
 class DecodeState {
  public:
   DecodeState(const DeviceInfo& device, const DecodeForm& form) : device_(device), asked_(form) {}
@@ -49,7 +49,7 @@ class DecodeState {
     }
     return lines;
   }
-  // Of steps of one token.
+  // For steps with one token.
   bool relays() const {
     const auto choice = choices_.find(1);
     const DecodeKind kind = choice == choices_.end() ? asked_.kind : choice->second.form.kind;

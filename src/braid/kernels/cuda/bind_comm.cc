@@ -170,7 +170,7 @@ BoundKernel bind_reduce_norm(const LaunchArgs& args, DeviceComm& comm) {
 }
 
 // With ranks on several machines: three launches. The sum of a rank's rows goes to the front of y,
-// and the rows' norm to the front of x, which nothing else reads.
+// and the rows' norm to the front of x, which no other launch reads.
 BoundKernel bind_scatter_norm_gather_across(const LaunchArgs& args, DeviceComm& comm) {
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];

@@ -32,7 +32,7 @@ ModulationRows columns_of(const TensorView& modulation, int64_t column) {
   return {modulation.as<const float>() + column, modulation.cols()};
 }
 
-// How many rows of x belong to one row of the modulation.
+// Number of x's rows per row of the modulation.
 int64_t rows_per_sequence(const TensorView& x, const TensorView& modulation) {
   return modulation.data == nullptr ? 1 : std::max<int64_t>(1, x.shape[0] / modulation.shape[0]);
 }
@@ -187,7 +187,7 @@ BoundKernel bind_cut_sequence(const LaunchArgs& args) {
 }  // namespace
 
 void add_dense_kernels(KernelTable& table) {
-  // These kernels work on all rows, live or not: of values whose rows no micro-batches share.
+  // These kernels work on all rows, live or not: their values' rows belong to a single micro-batch.
   const auto info = [](const Op& op, TypeList in, TypeList, const DeviceInfo&) -> KernelInfo {
     if (in[0].axis != BatchAxis::none && in[0].axis != BatchAxis::row) {
       fail(ErrorCode::kUnsupported,

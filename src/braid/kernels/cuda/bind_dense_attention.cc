@@ -25,7 +25,7 @@ DenseDesc desc_of(const OpCall& call) {
   return desc_of(call.attrs<DenseAttentionAttrs>(), in);
 }
 
-// The same call of segment attention; its spans point into it.
+// The same call as segment attention; its spans point into this object.
 struct SegmentCall {
   AttentionDesc desc;
   std::vector<QTensor> q;
@@ -91,7 +91,7 @@ BoundKernel bind_segments(const LaunchArgs& args, Scratch& scratch) {
   };
 }
 
-// Scores and weights of some queries at a time, for one head.
+// Scores and weights for some queries at a time, in a single head.
 class DenseRows {
  public:
   DenseRows(const LaunchArgs& args, const DenseDesc& desc, const DenseConfig& config,
@@ -162,10 +162,10 @@ class DenseRows {
   const OpCall& call_;
   const DenseDesc desc_;
   const int64_t rows_;    // queries at a time
-  const int64_t stride_;  // of the keys of a query
+  const int64_t stride_;  // a query's keys
   const DenseScratch scratch_;
   std::byte* const workspace_;
-  std::array<std::shared_ptr<Gemm>, 2> scores_, sums_;  // of whole tiles, of the last
+  std::array<std::shared_ptr<Gemm>, 2> scores_, sums_;  // for whole tiles, for the last
 };
 
 BoundKernel bind_plain(const LaunchArgs& args) {

@@ -41,7 +41,7 @@ BoundKernel bind_route(const LaunchArgs& args) {
   };
 }
 
-// Where the operands of the two products of experts stand.
+// Index of the operands in both expert products.
 struct Operands {
   bool gated;
   size_t begin, first, count;  // `count` weights from `first` on, their biases behind them
@@ -67,7 +67,7 @@ ExpertWeight weight_of(const TensorView& w, const TensorView& bias) {
           .bias_dtype = bias.dtype};
 }
 
-// The product of weights [first, first + count) of the op.
+// The product with the op's weights [first, first + count).
 ExpertProduct product_of(const OpCall& call, size_t first, size_t count, const TensorView& y) {
   const Operands at(*call.op);
   const TensorView& x = call.in[0];
@@ -130,7 +130,8 @@ BoundKernel bind_product(const LaunchArgs& args) {
       expert_product(product_of(call, 0, at.count, call.out[0]), config, context);
     };
   }
-  // The gate's product goes to the workspace, the other's to y, where the gate then meets it.
+  // The gate's product goes to the workspace, the other product to y. The gate then meets y in
+  // place.
   const TensorView gate = make_view(args.workspace, call.out[0].dtype, call.out[0].shape);
   const ExpertConfig first = choose(product_of(call, 0, 1, gate));
   const ExpertConfig second = choose(product_of(call, 1, 1, call.out[0]));

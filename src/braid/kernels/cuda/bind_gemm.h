@@ -8,10 +8,10 @@
 #include "braid/kernels/cuda/linear/device/gemm.h"
 #include "braid/ops/norm_linear.h"
 
-// Linear layers of many tokens: products by cuBLASLt, of weights that are made bf16 on the way.
+// Linear layers for many tokens: products by cuBLASLt; weights are made bf16 on the way.
 namespace braid::cuda {
 
-// The operands of linear, gated_linear and norm_linear by what they are.
+// The operands of linear, gated_linear and norm_linear, by role.
 class LinearOperands {
  public:
   explicit LinearOperands(const OpCall& call)
@@ -30,7 +30,7 @@ class LinearOperands {
   size_t weights() const { return (call_.in.size() - first_) / 2; }
   const TensorView& x() const { return call_.in[0]; }  // of norm_linear: a
   const TensorView& weight(size_t i) const { return call_.in[first_ + i]; }
-  // Absent also where another rank adds it.
+  // Absent also if another rank adds it.
   TensorView bias(size_t i) const {
     return bias_elsewhere() ? TensorView{} : call_.in[first_ + weights() + i];
   }
@@ -48,7 +48,7 @@ class LinearOperands {
   const size_t first_out_;  // of the products
 };
 
-// The products that launches of the same shape on one GPU share.
+// Products shared by launches with the same shape on a GPU.
 class GemmStore {
  public:
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // a product's, at most
@@ -63,11 +63,11 @@ class GemmStore {
 
 // Whether this machine has the library.
 bool gemm_available();
-// Whether a product's operands stay f32: those of a network without a batch axis whose x and
-// weights are f32.
+// Whether a product's operands stay f32: in a network without a batch axis, with x and weights in
+// f32.
 bool exact_product(TypeList in);
 KernelInfo gemm_info(const Op& op, TypeList in, TypeList out);
-// The first bind of a shape runs its product once. The store outlives the launch.
+// A shape's first bind runs its product once. The store outlives the launch.
 BoundKernel bind_gemm(const LaunchArgs& args, GemmStore& store);
 
 }  // namespace braid::cuda

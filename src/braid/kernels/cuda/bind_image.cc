@@ -13,8 +13,8 @@
 namespace braid::cuda {
 namespace {
 
-// Weights in the order in which the kernels sum, made when a launch first asks for them. Plans of
-// all sizes share them.
+// Weights in the kernels' order of summing, made when a launch first asks for them. Plans of all
+// sizes share the packed weights.
 class PackedWeights {
  public:
   const void* get(const LaunchArgs& args) {

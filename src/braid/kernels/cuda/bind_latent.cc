@@ -1,6 +1,6 @@
-// Binds latent_append and latent_attention: the absorbed form is one product a head, attention of
-// all heads over one KV head of latents, and one product a head again. A prompt alone takes the
-// plain form (bind_latent_plain.h).
+// Binds latent_append and latent_attention. The absorbed form is a product per head, attention of
+// all heads over a single KV head of latents, and again a product per head. A prompt alone takes
+// the plain form (bind_latent_plain.h).
 #include <map>
 
 #include "braid/backend/cuda/memory.h"
@@ -36,8 +36,8 @@ BoundKernel bind_append(const LaunchArgs& args) {
   };
 }
 
-// k_b as the absorbed form reads it, bf16 [H, R, Dn], for weights that lie as [H, Dn, R]: made once
-// for all launches that read them.
+// k_b in the absorbed form's layout, bf16 [H, R, Dn], from weights [H, Dn, R]: made once for all
+// launches that read the result.
 class TransposedWeights {
  public:
   std::shared_ptr<DeviceMemory> get(const LaunchArgs& args, const TensorView& w) {
@@ -65,7 +65,7 @@ class TransposedWeights {
   std::map<std::pair<int, const std::byte*>, std::shared_ptr<DeviceMemory>> held_;
 };
 
-// The sizes of a call of the absorbed form and where its scratch lies.
+// Sizes of a call in the absorbed form, and places of its scratch.
 struct Latent : ops::LatentSizes {
   int64_t T;
   LatentShape shape;
@@ -76,7 +76,7 @@ struct Latent : ops::LatentSizes {
         T(in[kQ].shape[0]),
         shape{.tokens = T, .sequences = in[kPages].shape[0], .heads = H, .latent = R, .rope = Dr} {}
 
-  // Absorbed queries, whose places their results take, then what shares leave.
+  // Absorbed queries, replaced by their results, then the shares' partial results.
   int64_t partial() const { return round_up(bytes_of(DType::bf16, T * H * R), 256); }
 };
 

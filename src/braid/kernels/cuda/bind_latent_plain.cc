@@ -97,7 +97,7 @@ class BoundPlain {
   }
   int64_t head_width() const { return n_.Dn + n_.Dr + n_.Dv; }
 
-  // Keys and values of all heads from the latents' rows: one expert, whose rows are the keys.
+  // Keys and values of all heads from the latents' rows: a single expert with the keys as rows.
   ExpertProduct product() const {
     ExpertProduct p{.x = workspace_,
                     .x_stride = n_.R + n_.Dr,

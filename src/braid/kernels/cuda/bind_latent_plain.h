@@ -5,7 +5,7 @@
 
 namespace braid::cuda {
 
-// Binds the plain form of latent_attention. Weights that it makes stay for all launches that read
+// Binds the plain form of latent_attention. Weights made here stay for all launches that read
 // them.
 class LatentPlain {
  public:

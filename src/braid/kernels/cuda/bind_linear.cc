@@ -18,8 +18,8 @@ SkinnyDevice skinny_device(const DeviceInfo& device) {
           .smem_per_sm = static_cast<int>(device.shared_memory_per_sm)};
 }
 
-// One skinny launch for weights [first, first + n) of the op, all of one dtype. `normed`: the input
-// behind the op's norm, where another launch computes the norm.
+// A skinny launch for the op's weights [first, first + n), all with the same dtype. `normed`: the
+// input behind the op's norm, if another launch computes the norm.
 SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64_t* rows,
                          const TensorView* normed = nullptr) {
   const LinearOperands op(call);
@@ -68,7 +68,7 @@ SkinnyParams make_skinny(const OpCall& call, size_t first, size_t n, const int64
   return p;
 }
 
-// Neighbouring weights of one dtype share a launch.
+// Neighbouring weights with the same dtype share a launch.
 struct SkinnyGroup {
   size_t first = 0;
   size_t count = 1;
@@ -146,7 +146,8 @@ BoundKernel bind_skinny(const LaunchArgs& args) {
   };
 }
 
-// Where reading the weights once beats the library: wherever a kernel does that for so many tokens.
+// Whether reading the weights once beats the library: true if a kernel reads them once for so many
+// tokens.
 bool few_tokens(TypeList in, const DeviceInfo& device) {
   const int64_t T = in[0].shape[0], k = in[0].shape[1];
   if (!gemm_available()) return true;

@@ -66,7 +66,7 @@ std::vector<Part> parts_of(const SegmentAttentionAttrs& a) {
   return parts;
 }
 
-// Destinations of finished rows of other ranks: straight to the owners.
+// Destinations of other ranks' finished rows: straight to the owners.
 class Owners {
  public:
   explicit Owners(const LaunchArgs& args)
@@ -243,7 +243,7 @@ int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, in
   return units * (unit + static_cast<int64_t>(kHeldItemBytes));
 }
 
-// For a call that waits for its inputs inside.
+// For calls that wait for inputs inside.
 AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
   if (args.arrived == nullptr) return {};
   // Longer than the awaited pulls' deadline: errors of pulls say more about the cause.

@@ -1,4 +1,4 @@
-// Binds attention over the keys that a rank holds, and the merge of all ranks' states.
+// Binds attention over a rank's keys, and the merge of all ranks' states.
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 

@@ -2,7 +2,7 @@
 
 namespace braid::cuda {
 
-// Each bind_*.cc binds the kernels of one family of ops.
+// Each bind_*.cc binds a family of ops to its kernels.
 void add_pointwise_kernels(KernelTable& table);
 void add_linear_kernels(KernelTable& table);
 void add_attention_kernels(KernelTable& table);

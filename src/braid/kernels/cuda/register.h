@@ -13,7 +13,7 @@ namespace braid::cuda {
 // stream needs a DeviceComm.
 using StreamComms = std::array<DeviceComm*, kNumStreams>;
 
-// Fills the table with the CUDA kernels of all ops that compute.
+// Fills the table with the CUDA kernels for all ops that compute.
 void add_cuda_kernels(KernelTable& table);
 
 // Fills in the communication ops over a mesh axis, and ops fused with communication, after
@@ -24,11 +24,11 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms);
 // an op that is fused with communication then fails with kUnsupported.
 void drop_communication(KernelTable& table);
 
-// Joins layers of a step of one token (bind_relay.cc), over the ranks of `comms` if any. Both
+// Joins layers in a one-token step (bind_relay.cc), over the ranks in `comms` if any. Both
 // functions above call add_relays.
 void add_relays(KernelTable& table, const StreamComms& comms);
 
-// Sets the fusion of decode steps of few tokens (bind_attention_block.cc): called after all
+// Sets the fusion for decode steps with few tokens (bind_attention_block.cc): called after all
 // functions that add kernels or relays.
 void set_decode(KernelTable& table, const DecodeForm& form);
 

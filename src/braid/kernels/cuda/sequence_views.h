@@ -3,7 +3,7 @@
 #include "braid/backend/cuda/kernel_table.h"
 #include "braid/kernels/cuda/attention/desc.h"
 
-// Places of rows and heads of sequence values, for the bindings of segment attention and of its
+// Places of rows and heads in sequence values, for the bindings of segment attention and its
 // transfers.
 namespace braid::cuda {
 

@@ -41,8 +41,8 @@ BRAID_HOST_DEVICE constexpr int exchange_rounds(ExchangeForm form, int ctas) {
   return ctas <= 2 ? 1 : ctas <= 4 ? 2 : ctas <= 8 ? 3 : 4;
 }
 
-// Most elements of a sum (f32, a multiple of kExchangeQuad) whose messages fit `inbox_bytes`.
-// Longer sums go in pieces. 0: none.
+// The longest sum, in elements (f32, a multiple of kExchangeQuad), whose messages fit
+// `inbox_bytes`. Longer sums go in pieces. 0: none.
 BRAID_HOST_DEVICE constexpr int exchange_piece(ExchangeForm form, int ctas, int inbox_bytes) {
   const int quads = inbox_bytes / (4 * kExchangeQuad);
   if (form == ExchangeForm::direct) return quads / ctas * kExchangeQuad;
@@ -50,11 +50,11 @@ BRAID_HOST_DEVICE constexpr int exchange_piece(ExchangeForm form, int ctas, int 
     const int rounds = exchange_rounds(form, ctas);
     return quads / (rounds > 0 ? rounds : 1) * kExchangeQuad;
   }
-  // Parts of all CTAs, each rounded up to a quad, and the sums of all elements.
+  // Parts of all CTAs, each rounded up to a quad, and sums of all elements.
   return quads > ctas ? (quads - ctas) / 2 * kExchangeQuad : 0;
 }
 
-// Bytes of each of both inboxes that an exchange needs to avoid pieces; a gather never goes in
+// Bytes per inbox, of two, that an exchange needs to avoid pieces; a gather never goes in
 // pieces.
 int64_t exchange_inbox_bytes(const ExchangeDesc& desc, ExchangeForm form);
 

@@ -38,16 +38,16 @@ constexpr int64_t kMostPlainHead = 512;  // likewise
 
 DenseDesc dense_desc(const ops::DenseAttentionAttrs& attrs, TypeList in);
 
-// Fails with kUnsupported, naming the desc, where no kernel computes it.
+// Fails with kUnsupported, naming the desc, without a kernel for the call.
 DenseConfig choose(const DenseDesc& desc);
 
-// Scratch of `rows`: transposed values, scores of the queries at a time, and their weights.
+// Scratch with `rows`: transposed values, scores for the queries at a time, and their weights.
 struct DenseScratch {
   explicit DenseScratch(const DenseDesc& desc, const DenseConfig& config);
   int64_t scores = 0;   // f32 [rows, keys up to a multiple of 8]
   int64_t weights = 0;  // bf16, the same shape
   int64_t library = 0;
-  int64_t bytes = 0;  // of all; the values are first: bf16 [head_dim, keys up to a multiple of 8]
+  int64_t bytes = 0;  // in all; values come first: bf16 [head_dim, keys up to a multiple of 8]
 };
 
 std::string to_string(const DenseDesc& desc);      // "bf16 B1 H24 of 24 D128 4608 x 4608"

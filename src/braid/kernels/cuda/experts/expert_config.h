@@ -5,12 +5,12 @@
 
 #include "braid/tensor/dtype.h"
 
-// Choice of a kernel for products of experts' rows: shape + device -> config. Pure host code.
+// Choice of a kernel for products over experts' rows: shape + device -> config. Pure host code.
 //
 // stream: a CTA takes units of 32 rows of an expert's weights (16 rows each of gate and up) and up
 // to 32 rows of x. Warps read weights from memory into registers and share K. Any dtype.
 // tiles: 128 rows of x by 256 rows of weights (128 each of gate and up), multiplied by warpgroups
-// of a Hopper GPU. One CTA for each SM deals itself tiles by the counts in device memory.
+// on a Hopper GPU. A CTA on each SM deals itself tiles by the counts in device memory.
 namespace braid::cuda {
 
 constexpr int kExpertWarps = 8;
@@ -27,7 +27,7 @@ struct ExpertShape {
   int64_t n = 0;  // columns of y
   int64_t k = 0;
   int64_t rows = 1;         // capacity over all experts
-  int64_t rows_of_one = 1;  // capacity of one expert
+  int64_t rows_of_one = 1;  // each expert's capacity
   bool gated = false;
   bool aligned = true;   // rows of x and weights start at multiples of 16 bytes
   bool by_begin = true;  // rows lie by expert; else each expert has all rows
@@ -47,7 +47,7 @@ struct ExpertConfig {
   bool operator==(const ExpertConfig&) const = default;
 };
 
-// Whether the kernel of tiles takes the shape: bf16, aligned, K in whole steps of 64, Hopper.
+// Whether the tiles kernel takes the shape: bf16, aligned, K in whole steps of 64, Hopper.
 bool tiles_take(const ExpertShape& shape, const ExpertDevice& device);
 
 ExpertConfig choose_experts_form(const ExpertShape& shape, const ExpertDevice& device);

@@ -5,10 +5,10 @@
 #include "braid/ops/conv2d.h"
 #include "braid/ops/conv3d.h"
 
-// Which kernel convolves, and with which tiles: desc -> config. Pure host code.
+// Choice of the convolution kernel and its tiles: desc -> config. Pure host code.
 namespace braid::cuda {
 
-// A convolution as a product of matrices that is never built: M pixels of the output by O channels,
+// A convolution as a product of matrices that are never built: M output pixels by O channels,
 // summed over K = kt * kh * kw * C.
 struct ConvDesc {
   DType dtype = DType::bf16;
@@ -19,7 +19,7 @@ struct ConvDesc {
   bool operator==(const ConvDesc&) const = default;
 };
 
-// plain: f32 sums; the others use tensor cores, wgmma those of Hopper.
+// plain: f32 sums. mma and wgmma use tensor cores, wgmma by Hopper's warpgroups.
 enum class ConvKernel : uint8_t { plain, mma, wgmma };
 
 struct ConvConfig {
@@ -33,7 +33,7 @@ struct ConvConfig {
 
 ConvDesc conv_desc(const ops::Conv2dAttrs& attrs, const ValueType& x, const ValueType& w);
 
-// The frames of a causal convolution as pictures of a plain convolution.
+// A causal convolution's frames as pictures for a plain convolution.
 ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& x);
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with

@@ -49,7 +49,7 @@ LatentConfig choose_latent(const LatentShape& s, const LatentDevice& device) {
   refuse("the latents' width", s.latent, kMaxLatent);
   refuse("the keys' width", s.latent + s.rope, kMaxLatentWidth);
   LatentConfig c{.rows = 64};
-  // Few tokens for each sequence: blocks of about one token's rows.
+  // Few tokens in each sequence: blocks with about a token's rows.
   const int64_t each = ceil_div(s.tokens, std::max<int64_t>(1, s.sequences)) * s.heads;
   while (c.rows > 16 && each <= c.rows / 2) c.rows /= 2;
   const int64_t bytes =
@@ -60,7 +60,7 @@ LatentConfig choose_latent(const LatentShape& s, const LatentDevice& device) {
          "latent_attention: keys of {} take {} bytes of shared memory, this GPU has {}",
          s.latent + s.rope, bytes, device.shared_bytes);
   }
-  // Each sequence has a block of its own.
+  // Each sequence has a separate block.
   const int64_t blocks = std::max(s.tokens * s.heads / c.rows, std::min(s.tokens, s.sequences));
   c.shares = static_cast<int>(
       std::clamp<int64_t>(device.num_sms / std::max<int64_t>(1, blocks), 1, kMaxLatentShares));

@@ -26,7 +26,7 @@ struct LatentShape {
 
 struct LatentConfig {
   int rows = 16;   // of a block: 16, 32 or 64
-  int shares = 1;  // of its keys
+  int shares = 1;  // shares of its keys
   bool operator==(const LatentConfig&) const = default;
 };
 
@@ -85,7 +85,7 @@ struct LatentPlainScratch {
   int64_t total = 0;    // latents are first: bf16 [keys, R + Dr]
 };
 
-// Whether a step of this capacity takes the plain form: enough tokens of one sequence, heads that
+// Whether a step with this capacity takes the plain form: enough tokens of a sequence, heads that
 // segment attention knows, and scratch within kMostPlainBytes.
 bool takes_latent_plain(const LatentPlainShape& shape);
 

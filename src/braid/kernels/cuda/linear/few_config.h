@@ -2,14 +2,14 @@
 
 #include "braid/kernels/cuda/linear/panel_config.h"
 
-// Which of the kernels for few tokens is the fastest. Pure host code.
+// Choice of the fastest kernel for few tokens. Pure host code.
 namespace braid::cuda {
 
 constexpr int kPanelLeastTokens = 2;    // for which panels are chosen
 constexpr int kPanelLeastOfBlocks = 5;  // the same with block weights
 
-// Whether a panel is faster than the kernels of fewer tokens. With weights of 2 bytes from 2 tokens
-// on: FMAs limit the stream kernel there.
+// Whether a panel is faster than the kernels for fewer tokens. With 2-byte weights from 2 tokens
+// on: FMAs limit the stream kernel from there.
 constexpr bool panel_pays(const PanelShape& shape) {
   const bool half = shape.dtype == DType::bf16 || shape.dtype == DType::f16;
   return shape.tokens >= (half ? kPanelLeastTokens : kPanelLeastOfBlocks);

@@ -13,8 +13,9 @@ constexpr int kTileBytes = 8 * kPanelXSlab * 2;
 // Shared memory of a CTA if two or three fit an SM.
 constexpr int kHalf = 112 << 10;
 constexpr int kThird = 74 << 10;
-// Shared memory of a CTA that leaves room for a CTA of a decode attention with two CTAs an SM; and
-// the rest of its weights at the moment the attention may start: the attention's keys fill the gap.
+// Shared memory for a CTA that leaves room beside it for a decode attention's CTA, with two CTAs an
+// SM; and the CTA's remaining weights when the attention may start: the attention's keys fill the
+// gap.
 constexpr int kBesideAttention = 141 << 10;
 constexpr int kLeftForAttention = 384 << 10;
 
@@ -75,7 +76,7 @@ int fewest_groups(const PanelShape& shape, int ctas) {
   return groups;
 }
 
-// Takes the longest stages, from `slabs` down, of which `least` fit; then as many as fit.
+// Takes the longest stages, from `slabs` down, such that `least` fit; then as many as fit.
 void fill_ring(const PanelShape& shape, int slabs, int least, int bytes, PanelConfig& c) {
   const auto fits = [&](int stages) {
     c.stages = stages;

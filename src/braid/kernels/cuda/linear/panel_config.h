@@ -15,7 +15,7 @@ namespace braid::cuda {
 
 constexpr int kPanelWarps = 8;        // multiplying warps
 constexpr int kPanelMaxGroups = 16;   // per CTA
-constexpr int kPanelXSlab = 64;       // elements of x: 128 bytes, the width of a swizzled row
+constexpr int kPanelXSlab = 64;       // elements of x: 128 bytes, a swizzled row's width
 constexpr int kPanelWarpTokens = 32;  // most tokens for warps
 constexpr int kPanelMaxTokens = 64;   // above kPanelWarpTokens: bf16 weights alone
 constexpr int kPanelMaxStages = 16;
@@ -62,7 +62,7 @@ struct PanelShape {
 
 struct PanelConfig {
   int groups = 1;  // groups of a CTA, fewer at a part's end
-  int split = 1;   // CTAs of a cluster that share K: 1 to 8
+  int split = 1;   // CTAs in a cluster that share K: 1 to 8
   int slabs = 1;   // in a stage
   int stages = 2;
   int trigger = 0;  // stages left to multiply when the next launch may begin to fill its rings
@@ -79,7 +79,7 @@ struct PanelSmem {
   int total = 0;
 };
 
-// Groups of 16 rows for a part of n rows, or for the n pairs of a gate.
+// Groups of 16 rows for a part with n rows, or for a gate's n pairs.
 constexpr int64_t panel_groups(int64_t n, bool gated) {
   const int rows = gated ? 8 : 16;
   return (n + rows - 1) / rows;
@@ -111,13 +111,13 @@ int64_t panel_k_stages(const PanelShape& shape, int slabs);
 // Whether the kernel can run `config` on `device`, for a shape that panel_takes.
 bool panel_fits(const PanelShape& shape, const PanelConfig& config, const SkinnyDevice& device);
 
-// Clusters: each has the groups of a panel. No panel has groups of two parts.
+// Clusters: each has a panel's groups. No panel has groups from two parts.
 int64_t panel_clusters(const PanelShape& shape, const PanelConfig& config);
 
-// The given cut, a ring of at most `bytes`, and the longest stages that fit three times.
+// The given cut, a ring with at most `bytes`, and the longest stages that fit three times.
 PanelConfig panel_cut(const PanelShape& shape, int groups, int split, int bytes);
 
-// For a shape that panel_takes, with at least one group.
+// For a shape that panel_takes, with at least a group.
 PanelConfig choose_panel(const PanelShape& shape, const SkinnyDevice& device);
 
 std::string to_string(const PanelConfig& config);  // "panel 16 groups, k / 2, 3 x 1 slabs"

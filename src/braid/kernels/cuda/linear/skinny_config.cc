@@ -44,7 +44,7 @@ int count_clusters(const SkinnyShape& shape, int cluster, const SkinnyDevice& de
   return static_cast<int>(std::clamp<int64_t>(sms / cluster, 1, most));
 }
 
-// Requirements of a kind of config, from the most to the least wanted.
+// Requirements for a kind of config, from the most to the least wanted.
 struct Want {
   bool split_k;
   int ctas_per_sm;

@@ -7,8 +7,8 @@
 
 // Division of decode's skinny product y = x W^T: shape + device -> config. Pure host code.
 //
-// A cluster of CTAs owns a range of weight rows, in tiles of 16 rows; the CTAs split K, so that
-// each keeps its slice of x in shared memory. Copies of 16 rows x `chunk` elements fill a ring of
+// A cluster of CTAs owns a range of weight rows, in tiles of 16 rows; the CTAs split K, and each
+// keeps its slice of x in shared memory. Copies of 16 rows x `chunk` elements fill a ring of
 // stages. Either the eight warps split the K of each stage and add up their parts, or each stage
 // belongs to a single warp with whole tiles, which adds up with the same warp of the cluster's
 // other CTAs.
@@ -23,11 +23,11 @@ constexpr int kSkinnyMaxStages = 32;
 struct SkinnyShape {
   DType dtype = DType::bf16;  // of the weights
   int64_t k = 0;
-  int64_t columns = 0;  // of y over all parts, or of the gated y
+  int64_t columns = 0;  // columns of y over all parts, or of the gated y
   int m = 1;            // capacity of tokens
   bool gated = false;
   bool bulk = true;     // rows suit the copy engine
-  bool aligned = true;  // every chunk of every row starts at a multiple of 16 bytes
+  bool aligned = true;  // every row's chunks start at multiples of 16 bytes
 };
 
 struct SkinnyDevice {
@@ -43,7 +43,7 @@ struct SkinnyConfig {
   int tokens = 1;       // in a launch; more take several launches, reading weights again
   int cluster = 1;      // CTAs that split K: 1, 2, 4 or 8; 1 if the warps split K
   int clusters = 132;   // sharing the rows
-  int chunk = 512;      // elements of K in a stage, a multiple of 256
+  int chunk = 512;      // elements of K per stage, a multiple of 256
   int stages = 5;       // of the ring; 1 with plain loads, whole eights if a stage has a warp
   bool operator==(const SkinnyConfig&) const = default;
 };
@@ -60,11 +60,11 @@ struct SkinnySmem {
   int total = 0;
 };
 
-// Elements at which CTAs may cut K: a block of 256, or a step of 32.
+// Granularity, in elements, at which CTAs cut K: a block of 256, or a step of 32.
 int skinny_granule(DType dtype);
 // Groups with a separate scale in a step of 32 elements: 0 (float types), 1 or 2.
 int skinny_groups(DType dtype);
-// Most elements of K for a CTA of the cluster.
+// Most elements of K for a CTA in the cluster.
 int64_t skinny_k_per_cta(const SkinnyShape& shape, int cluster);
 
 SkinnySmem skinny_smem(const SkinnyShape& shape, const SkinnyConfig& config);

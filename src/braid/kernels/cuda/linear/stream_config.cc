@@ -31,7 +31,7 @@ bool stream_takes(const StreamShape& shape) {
 
 StreamConfig choose_stream(const StreamShape& shape, int num_sms) {
   const int64_t x = shape.tokens * stream_pitch(shape.k);
-  // More rounds of CTAs only if the sums of a round would not fit.
+  // More rounds of CTAs only if a round's sums would not fit.
   for (int64_t rounds = 1;; ++rounds) {
     const int64_t ctas = std::min<int64_t>(rounds * kCtasPerSm * num_sms, shape.units);
     const int64_t rows = ceil_div(shape.units, ctas) * rows_of_unit(shape);

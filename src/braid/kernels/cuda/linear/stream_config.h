@@ -19,7 +19,7 @@ struct StreamShape {
   bool aligned = true;        // every row starts at a multiple of 16 bytes
   bool gated = false;
   int64_t k = 0;
-  int64_t units = 0;  // rows of all parts, or pairs of a gated product
+  int64_t units = 0;  // rows over all parts, or pairs in a gated product
   int tokens = 1;     // capacity
 };
 
@@ -32,7 +32,7 @@ struct StreamConfig {
 
 // Whether the kernel computes the shape: bf16, K a multiple of 8, and x fits beside other CTAs'.
 bool stream_takes(const StreamShape& shape);
-// For a shape that stream_takes, with at least one unit.
+// For a shape that stream_takes, with at least a unit.
 StreamConfig choose_stream(const StreamShape& shape, int num_sms);
 
 // Bytes of a token's x in shared memory: whole chunks, padded with zeros.
@@ -40,7 +40,7 @@ constexpr int64_t stream_pitch(int64_t k) {
   return (k + kStreamChunk - 1) / kStreamChunk * kStreamChunk * 2;
 }
 
-// Size of the table of a CTA's row starts.
+// Bytes of a CTA's table of row starts.
 constexpr int stream_starts_bytes(int rows) {
   return (rows * 8 + 127) / 128 * 128;
 }

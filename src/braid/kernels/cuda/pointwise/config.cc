@@ -15,7 +15,7 @@ int power_of_two_lanes(int64_t threads) {
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(threads, 1))));
 }
 
-// Threads for `vectors` of a row with `chunks` each: whole warps above one.
+// Threads for `vectors` in a row with `chunks` each: whole warps above one.
 int lanes_for(int64_t vectors, int chunks) {
   const int64_t threads = ceil_div(vectors, chunks);
   if (threads <= 32) return power_of_two_lanes(threads);
@@ -63,7 +63,7 @@ RowsConfig choose_map(const RowsDesc& desc, int num_sms) {
   int threads = 128, chunks = 1;
   if (!few_rows(desc, num_sms)) {
     threads = desc.vector == 8 ? 512 : 256;
-    // Four accesses a thread where that leaves each SM CTAs enough to even out.
+    // Four accesses a thread if each SM then still has enough CTAs to even out.
     const bool many = desc.rows * ceil_div(vectors, threads * 4) >= int64_t{16} * num_sms;
     chunks = desc.vector < 8 && many ? 4 : 2;
   }

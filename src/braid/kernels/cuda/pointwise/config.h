@@ -18,7 +18,7 @@ struct RowsDesc {
 // wider rows over CTAs. A norm needs whole rows: chunks = 0 means a row beyond a CTA's registers,
 // read twice.
 struct RowsConfig {
-  int lanes = 32;        // threads of a row: a power of two to 32, or whole warps
+  int lanes = 32;        // threads per row: a power of two to 32, or whole warps
   int rows_per_cta = 1;  // 1 where lanes > 32
   int chunks = 1;        // 0, 1, 2 or 4
   bool operator==(const RowsConfig&) const = default;
@@ -28,8 +28,8 @@ struct RowsConfig {
 std::vector<RowsConfig> map_candidates(const RowsDesc& desc);
 std::vector<RowsConfig> norm_candidates(const RowsDesc& desc);
 
-// Few rows: as many threads as a row can use (to 512), so that each thread waits for memory once.
-// Many rows: fewer threads with several accesses in flight, so that an SM's CTAs overlap.
+// Few rows: as many threads as a row can use (to 512), so each thread waits for memory once. Many
+// rows: fewer threads with several accesses in flight, so an SM's CTAs overlap.
 RowsConfig choose_map(const RowsDesc& desc, int num_sms);
 RowsConfig choose_norm(const RowsDesc& desc, int num_sms);
 
@@ -46,7 +46,7 @@ struct RopeDesc {
 
 // Each head is `lanes` threads wide, and each thread holds both vectors of a rotation.
 struct RopeConfig {
-  int vector = 1;         // 8, or 1 where the sizes or addresses do not allow it
+  int vector = 1;         // 8, or 1 for other sizes or addresses
   int units = 1;          // pairs of vectors a thread holds: 1, or 8 with vector 1
   int lanes = 32;         // a power of two
   int rows = 1;           // of `lanes` threads in a CTA: whole warps, at most 256 threads

@@ -50,7 +50,7 @@ __device__ inline void mbarrier_arrive_expect(uint64_t* barrier, uint32_t bytes)
                : "memory");
 }
 
-// Waits until the phase of this parity is over. All waits of a kernel end because all roles of the
+// Waits until this parity's phase is over. All waits in a kernel end because all roles in the
 // kernel walk the same list of tiles.
 __device__ inline void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(

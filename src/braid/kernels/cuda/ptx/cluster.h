@@ -19,7 +19,7 @@ __device__ inline uint32_t cluster_size() {
   return size;
 }
 
-// Meets all threads of all CTAs of the cluster.
+// Meets all threads of all CTAs in the cluster.
 __device__ inline void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -57,7 +57,7 @@ __device__ inline float2 load_cluster_f32x2(uint32_t address) {
   return x;
 }
 
-// Puts x into the shared memory of CTA `rank`, and counts four bytes as arrived there.
+// Puts x into CTA `rank`'s shared memory, and counts four bytes as arrived there.
 __device__ inline void store_async_cluster(int* at, int x, uint64_t* barrier, uint32_t rank) {
   asm volatile(
       "{\n"

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Memory that other CTAs of this GPU read and write.
+// Memory that other CTAs on this GPU read and write.
 namespace braid::cuda::ptx {
 
 // Eight bytes are seen as a whole or not at all; of sixteen, each half.

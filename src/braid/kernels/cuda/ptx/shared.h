@@ -8,7 +8,7 @@
 // computed from the CTA's place in the cluster again and again.
 namespace braid::cuda::ptx {
 
-// Keeps a value in a register where the compiler would rather compute it anew.
+// Keeps a value in a register if the compiler would rather compute it anew.
 __device__ inline void keep(uint32_t& x) {
   asm volatile("" : "+r"(x));
 }

@@ -96,7 +96,7 @@ __device__ inline uint4 load_streaming(const uint4* p) {
   return v;
 }
 
-// Nanoseconds of a clock shared by all GPUs of a machine, up to its resolution (about 1 us).
+// Nanoseconds on a clock shared by all GPUs in a machine, up to its resolution (about 1 us).
 __device__ inline uint64_t global_nanoseconds() {
   uint64_t t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");

@@ -11,7 +11,7 @@
 // lies outside the tensor arrives as zeros and counts as bytes.
 namespace braid::cuda::ptx {
 
-// Brings a map near, so that the first copy does not wait for the map.
+// Prefetches a map, so the first copy does not wait for the map.
 __device__ inline void prefetch_tensor_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -30,7 +30,7 @@ struct SamplingConfig {
 constexpr int kSampleThreads = 512;
 constexpr size_t kSampleSharedBytes = 42 << 10;  // per CTA, besides the slice
 
-// Values of the vocabulary per CTA: a multiple of 32.
+// Vocabulary values per CTA: a multiple of 32.
 int32_t slice_of(const SamplingDesc& desc, const SamplingConfig& config);
 
 // All possible configs, in a fixed order; a CTA per row over the workspace is always possible.
@@ -40,7 +40,7 @@ std::vector<SamplingConfig> candidates(const SamplingDesc& desc, const SamplingD
 // The candidate with the least estimated cost.
 SamplingConfig choose(const SamplingDesc& desc, const SamplingDevice& device);
 
-// Device memory of the call, 16-byte aligned: f32 rows of V, padded to 16 bytes, unless
+// The call's device memory, 16-byte aligned: f32 rows with V numbers, padded to 16 bytes, unless
 // staged.
 size_t workspace_bytes(const SamplingDesc& desc, const SamplingConfig& config);
 

@@ -9,7 +9,7 @@ namespace braid::cuda {
 
 constexpr int kMaxVocab = 1 << 20;
 constexpr int kMaxLogprobs = 1000;
-constexpr int kMaxBiases = 2048;  // of one sequence
+constexpr int kMaxBiases = 2048;  // per sequence
 
 // Sampling parameters of a sequence; in device memory, [slots], set while the sequence is in no
 // step. The defaults are greedy. The writer checks values.
@@ -24,7 +24,7 @@ struct SamplerParams {
   int32_t logprobs = -1;  // alternatives to report; -1: no log-probabilities
   // How long a step waits for the host's mask of allowed tokens, in microseconds; 0: no mask.
   uint32_t mask_wait_us = 0;
-  int32_t num_biases = 0;  // of the slot's row of SampleCall::biases
+  int32_t num_biases = 0;  // in the slot's row of SampleCall::biases
 };
 
 // What is added to the logit of an id, before penalties, while the sequence has generated fewer

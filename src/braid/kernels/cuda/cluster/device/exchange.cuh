@@ -20,7 +20,7 @@ struct ExchangeTeam {
   __device__ void sync() const { ptx::named_barrier_sync(barrier, threads); }
 };
 
-// Shared and device memory of a CTA's exchanges, equal in all CTAs of a cluster.
+// Shared and device memory for a CTA's exchanges, equal in all CTAs of a cluster.
 struct ExchangePlace {
   uint8_t* inbox = nullptr;      // [kExchangeTurns, inbox_bytes], aligned to 16 bytes
   int inbox_bytes = 0;           // a multiple of 16
@@ -37,8 +37,8 @@ class ClusterExchange {
   static constexpr bool kChip = kPath == ExchangePath::chip;
 
  public:
-  // Called by all threads of the CTA, before `open`. `rank` and `size` are the cluster's, or with
-  // exchanges through memory those of CTAs that run at the same time.
+  // Called by all threads of the CTA, before `open`. `rank` and `size` are the cluster's. In
+  // exchanges through memory they count CTAs that run at the same time.
   __device__ ClusterExchange(const ExchangePlace& place, const ExchangeTeam& team, int rank,
                              int size)
       : place_(place), team_(team), rank_(rank), size_(size) {
@@ -145,7 +145,7 @@ class ClusterExchange {
                      words_of(x), ptx::cluster_address(barrier(round), rank));
   }
 
-  // Sum of quad i over all CTAs: another CTA's quad lies at of(rank).
+  // Sum of quad i over all CTAs: another CTA's quad is at of(rank).
   template <class Op, class Q, class Of>
   __device__ float4 add_up(const Q& own, const Of& of) const {
     return size_ <= 2   ? add_ranks<Op, 2>(own, of)
@@ -170,7 +170,7 @@ class ClusterExchange {
     return v[0];
   }
 
-  // Quads [first, first + count) of every other CTA arrive in slots of `count` in the inbox.
+  // Quads [first, first + count) from every other CTA arrive in inbox slots with `count` quads.
   template <class Q>
   __device__ void fetch_all(Q* slots, int first, int count) {
     for (int q = first_; q < count; q += per_) {

@@ -45,7 +45,7 @@ __device__ inline float total(float x) {
   return x;
 }
 
-// Row `row` of a sequence in its part; null beyond the last.
+// A sequence's row `row` in its part; null beyond the last.
 template <class T, class Rows, class Data>
 __device__ inline T* find_row(const Args& args, int64_t row, int64_t sequence, int64_t width,
                               Rows rows, Data data) {
@@ -60,8 +60,8 @@ __device__ inline T* find_row(const Args& args, int64_t row, int64_t sequence, i
   return nullptr;
 }
 
-// A warp has kQueries queries of one head. Its lanes are keys for the scores, and columns for the
-// sum of values; heads are padded with zeros to whole blocks of 32 columns.
+// A warp has kQueries queries in a head. Its lanes are keys for the scores, and columns for the sum
+// of values; heads are padded with zeros to whole blocks of 32 columns.
 template <class T, int kBlocks>
 __global__ void __launch_bounds__(32 * kWarps) dense_kernel(const __grid_constant__ Args args) {
   constexpr int kWide = 32 * kBlocks;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(32 * kWarps) dense_kernel(const __grid_constan
   }
 }
 
-// Calls f with the number of 32-column blocks of a head.
+// Calls f with a head's number of 32-column blocks.
 template <class F>
 void with_blocks(int64_t head_dim, F&& f) {
   if (head_dim <= 32) return f.template operator()<1>();

@@ -10,10 +10,10 @@ namespace braid::cuda {
 // packed, a bias and key lengths. Fails as `choose` does.
 void plain_dense_attention(const OpCall& call, LaunchContext context);
 
-// Allows the kernel of a dtype and head its shared memory; once, outside of capture.
+// Allows the kernel for a dtype and head its shared memory; once, outside capture.
 void load_plain_dense_attention(DType dtype, int64_t head_dim);
 
-// P = softmax(scale * S) by rows of `keys` numbers, where rows lie `stride` apart: S f32, P bf16.
+// P = softmax(scale * S) over rows of `keys` numbers, `stride` apart: S f32, P bf16.
 struct SoftmaxRows {
   const float* scores = nullptr;  // [rows, stride]
   void* weights = nullptr;        // bf16 [rows, stride]; columns from `keys` on become 0

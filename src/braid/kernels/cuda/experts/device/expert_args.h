@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// Arguments of one launch of the stream kernel.
+// Arguments for a launch of the stream kernel.
 struct StreamArgs {
   ExpertProduct p;
   int ways = 1;

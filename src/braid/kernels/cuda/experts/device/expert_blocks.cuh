@@ -39,7 +39,7 @@ struct ExpertBlocks {
     __syncthreads();
   }
 
-  // The expert of block b, where each block counts as `scale` blocks.
+  // Block b's expert, if each block counts as `scale` blocks.
   __device__ int expert_of(int b, int E, int scale = 1) const {
     int low = 0, high = E;  // before[low] <= b < before[high]
     while (high - low > 1) {

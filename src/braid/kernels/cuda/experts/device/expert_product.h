@@ -5,9 +5,9 @@
 
 namespace braid::cuda {
 
-// One weight of each expert, in device memory.
+// Every expert's matrix for a single weight, in device memory.
 struct ExpertWeight {
-  const void* data = nullptr;  // [E, n, k] of dtype, rows of whole blocks
+  const void* data = nullptr;  // [E, n, k] in dtype, rows of whole blocks
   DType dtype = DType::bf16;
   int64_t row_bytes = 0;       // from row to row; experts follow each other
   const void* bias = nullptr;  // [E, n] or null
@@ -33,7 +33,7 @@ struct ExpertProduct {
   int64_t x_step = 0;
   int64_t y_step = 0;
 
-  ExpertWeight w[2];  // of one dtype
+  ExpertWeight w[2];  // same dtype
   bool gated = false;
   bool gelu = false;  // tanh form; else silu
   int experts = 1;

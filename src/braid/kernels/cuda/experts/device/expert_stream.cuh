@@ -13,7 +13,7 @@ namespace braid::cuda {
 constexpr int kStreamThreads = 32 * kExpertWarps;
 constexpr int kSumsPitch = kStreamBlockRows + 1;
 
-// 32 rows of an expert's weights, of a gated pair 16 of each, and a block of rows of x.
+// 32 rows of an expert's weights, 16 of each weight in a gated pair, and a block of x's rows.
 struct StreamUnit {
   int expert, column, count;
   int64_t first;  // row of y
@@ -31,7 +31,7 @@ struct StreamUnit {
   }
 };
 
-// Eight elements of x in a step of 32 for thread t of a quad, in the order of WeightStep; zeros
+// Eight elements of x in a step of 32 for thread t in a quad, in the order of WeightStep; zeros
 // behind the row's end.
 template <bool kSplit, bool kAligned>
 __device__ inline uint4 load_x(const __nv_bfloat16* row, int step, int t, int k) {
@@ -73,7 +73,7 @@ __device__ inline uint4 load_weights(const uint8_t* row, int step, int t, int k,
   }
 }
 
-// acc += every ways-th step of K from `way` on, for kTiles tiles of 8 rows of x.
+// acc += every ways-th step of K from `way` on, for kTiles tiles with 8 rows of x.
 template <DType kType, bool kAligned, int kTiles>
 __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& unit, int way,
                                        float (&acc)[2][kTiles][4]) {
@@ -138,7 +138,7 @@ __device__ inline void stream_multiply(const StreamArgs& a, const StreamUnit& un
             ptx::mma_16816<__nv_bfloat16>(acc[tile][j], r[0], xs.x, xs.y);
             ptx::mma_16816<__nv_bfloat16>(acc[tile][j], r[1], xs.z, xs.w);
           } else {
-            // Sums of x, for the offset shared by all elements of a group.
+            // Sums of x, for the offset shared by a group's elements.
             constexpr uint32_t kOnes[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
             float part[kGroups][4] = {}, sums[kGroups][4] = {};
             ptx::mma_16816<__nv_bfloat16>(part[0], r[0], xs.x, xs.y);

@@ -1,5 +1,5 @@
-// Grouped products of many rows on Hopper: y tiles of 128 rows of one expert by 256 rows of its
-// weights (of a gated pair 128 of each).
+// Grouped products with many rows on Hopper: a tile of y is 128 rows of an expert by 256 rows of
+// its weights (128 of each in a gated pair).
 #include <fmt/format.h>
 
 #include "braid/backend/cuda/tensor_map.h"
@@ -23,8 +23,8 @@ constexpr int kWBytes = kTileColumns * kRowBytes;
 constexpr int kStage = kXBytes + kWBytes;
 
 struct TileArgs {
-  CUtensorMap x;     // [K / 64, rows, 64] in boxes of 128 rows; unused where rows are gathered
-  CUtensorMap w[2];  // [K / 64, E n, 64] in boxes of 256 rows, of a gated pair 128
+  CUtensorMap x;     // [K / 64, rows, 64] in boxes of 128 rows; unused if rows are gathered
+  CUtensorMap w[2];  // [K / 64, E n, 64] in boxes of 256 rows, 128 in a gated pair
   ExpertProduct p;
 };
 
@@ -36,10 +36,10 @@ struct TileSmem {
 constexpr int kSmemBytes = sizeof(TileSmem) + 1024;  // the ring begins at a multiple of 1024
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// A tile of y. Tiles of the same weights are neighbours.
+// A tile of y. Tiles with the same weights are neighbours.
 struct Tile {
   int expert, column;
-  int begin, count;  // of rows, those behind the expert's last excluded
+  int begin, count;  // rows, up to the expert's last
 
   __device__ Tile(const ExpertProduct& p, const ExpertBlocks& blocks, int tile, int parts) {
     expert = blocks.expert_of(tile, p.experts, parts);
@@ -106,7 +106,7 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int tiles, int pa
 #pragma unroll
         for (int i = 0; i < kTileRows / 16; ++i) {
           const int row = thread / 8 + 16 * i;
-          // Rows of a product do not meet: behind the last one anything may lie.
+          // A product's rows do not meet: any data may follow the last row.
           if (row < tile.count) {
             ptx::cp_async_16(x + row * kRowBytes + (thread % 8 ^ row % 8) * 16,
                              from[i] + step * kRowBytes, true);
@@ -172,7 +172,7 @@ __device__ inline void store_tile(const ExpertProduct& p, const Tile& tile, int 
 // A consumer warpgroup: multiplies 64 of a tile's rows.
 __device__ inline void consume(const TileArgs& a, TileSmem& s, int tiles, int parts, int group) {
   using Product = ptx::Wgmma<bf16, kTileColumns>;
-  constexpr uint32_t kStep = 16 * sizeof(bf16) / 16;  // of a descriptor, a k of 16
+  constexpr uint32_t kStep = 16 * sizeof(bf16) / 16;  // a descriptor's step for a k of 16
   const ExpertProduct& p = a.p;
   const int steps = p.k / kTileK;
   const bool arrives = (threadIdx.x & 31) == 0;

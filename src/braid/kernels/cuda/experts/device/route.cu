@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
-constexpr int kChooseWarps = 8;  // of a CTA that only chooses
+constexpr int kChooseWarps = 8;  // warps in a CTA that only chooses
 constexpr int64_t kMostInOne = 1024;
 constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLeastSum = 1e-20f;  // as of ops/route.cc
@@ -15,13 +15,13 @@ struct Args {
   RouteParams p;
   int k;
   int kept_groups;
-  int group_size;  // E where there are no groups
+  int group_size;  // E without groups
   bool two_best;
   uint8_t score, weight;
   float scale;
 };
 
-// Numbers in the order of floats, 0 below all of them; both zeros are one number.
+// Numbers in the order of floats, 0 below all others; both zeros are the same number.
 __device__ inline uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(x + 0.f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -274,8 +274,8 @@ __global__ void __launch_bounds__(32 * kChooseWarps) choose_kernel(const __grid_
                 scratch[warp]);
 }
 
-// CTA e gives places to the rows of expert e: each warp counts a share of the choices, and the
-// counts before it say where its own rows begin.
+// CTA e gives places to expert e's rows: each warp counts a share of the choices, and the counts
+// before a warp give the begin of its own rows.
 __global__ void __launch_bounds__(kThreads) sort_kernel(const __grid_constant__ Args a) {
   __shared__ int below[kWarps], equal[kWarps];
   ptx::grid_launch_dependents();

@@ -14,7 +14,7 @@ struct RouteParams {
   int32_t* place = nullptr;         // [T, k]
   int32_t* token = nullptr;         // [T k]
   int32_t* begin = nullptr;         // [E + 1]
-  int32_t* chosen = nullptr;        // [T, k] scratch; unused where route_in_one
+  int32_t* chosen = nullptr;        // [T, k] scratch; unused if route_in_one
   const int64_t* tokens = nullptr;  // live tokens; null: T
   int64_t* expert_rows = nullptr;   // becomes live tokens times k; may be null
   int T = 0;                        // capacity

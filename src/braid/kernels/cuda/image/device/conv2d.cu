@@ -12,7 +12,7 @@ using Args = ConvArgs;
 
 constexpr int kThreads = 256;
 
-// 64 pixels by 64 channels; each thread has 4 by 4 of them.
+// 64 pixels by 64 channels; each thread has 4 by 4 outputs.
 template <class T>
 __global__ void __launch_bounds__(kThreads) plain_kernel(const __grid_constant__ Args a) {
   constexpr int kBlock = 64, kK = 16, kEach = 4;
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(kThreads) plain_kernel(const __grid_constant__
   }
 }
 
-// Tiles of kM pixels by kN channels, kK channels of one tap at a time through kStages of shared
-// memory. Eight warps in two rows of four, each with 64 pixels by 32 channels. Rows of a stage are
-// 16 bytes longer than kK, so that ldmatrix meets no bank twice.
+// Tiles with kM pixels by kN channels; a tap's kK channels at a time pass through kStages in shared
+// memory. Eight warps in two rows of four, each with 64 pixels by 32 channels. A stage's rows are
+// 16 bytes longer than kK, so ldmatrix meets no bank twice.
 constexpr int kM = 128, kN = 128, kK = 64, kStages = 3;
 constexpr int kPitch = kK + 8;
 constexpr int kStageElems = (kM + kN) * kPitch;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant_
   const auto* x = static_cast<const bf16*>(a.x);
   const auto* w = static_cast<const bf16*>(a.w);
 
-  // A thread copies 16 bytes of four rows of pixels, and of four rows of weights.
+  // A thread copies 16 bytes from four rows of pixels, and from four rows of weights.
   constexpr int kRows = kM / (kThreads / 8);
   const int chunk = threadIdx.x % 8 * 8, load_row = threadIdx.x / 8;
   ConvWindow windows[kRows];

@@ -19,13 +19,13 @@ struct Conv2dParams {
   int num_sms = 0;
 };
 
-// Loads the kernel and allows it its shared memory; once, outside of capture. `frames`: of conv3d.
+// Loads the kernel and allows it its shared memory; once, outside capture. `frames`: for conv3d.
 void load_conv2d(DType dtype, const ConvConfig& config, bool frames);
 
 // Fails with kUnsupported where no kernel has the config.
 void conv2d(const Conv2dParams& params, const ConvConfig& config, const LaunchContext& context);
 
-// [O, C, taps ...] of any float to [O, taps ..., C] of f32 or bf16, device memory.
+// [O, C, taps ...] in any float to [O, taps ..., C] in f32 or bf16, device memory.
 void pack_conv_weights(const TensorView& w, void* packed, DType dtype,
                        const LaunchContext& context);
 

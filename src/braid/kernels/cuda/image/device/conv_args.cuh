@@ -4,10 +4,10 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "braid/kernels/cuda/ptx/mma.h"
 
-// Shared parts of convolution kernels: a pixel's neighbours, and the end of a sum.
+// Shared by convolution kernels: a pixel's neighbours, and the end of a sum.
 namespace braid::cuda {
 
-// What convolution kernels know of their operands.
+// A convolution kernel's operands.
 struct ConvArgs {
   const void *x, *before, *w;  // [B * H * W, C], [Tb * H * W, C] or null, [O, kt * kh * kw * C]
   const void* bias;            // [O] or null
@@ -25,7 +25,7 @@ struct ConvArgs {
   bool silu;
 };
 
-// A pixel of the output, as its kernel sees the input.
+// An output pixel's window in the input.
 struct ConvWindow {
   int picture;  // or frame; -1: no pixel
   int y, x;     // of the first tap, before upsampling is undone
@@ -89,7 +89,7 @@ struct ConvColumns {
     if (o + 1 < a.out) bias[1] = bias_of(a, o + 1);
   }
 
-  // Pixel m of the output, from the sums of both channels.
+  // Output pixel m, from both channels' sums.
   __device__ void store(const ConvArgs& a, int64_t m, float sum0, float sum1) const {
     if (o >= a.out || m >= a.pixels) return;
     using bf16 = __nv_bfloat16;

@@ -44,8 +44,8 @@ struct Place {
   }
 };
 
-// Eight threads share a pixel, 16 bytes each: pixels thread / 8 + 16 i. Taps of a row follow each
-// other, so that the first-level cache has two of three neighbours.
+// Eight threads share a pixel, 16 bytes each: pixels thread / 8 + 16 i. A row's taps follow each
+// other, so the first-level cache has two of three neighbours.
 template <bool kFrames>
 __device__ inline void produce(const HopperArgs& h, HopperSmem& s) {
   constexpr int kBehind = 2;  // stages from asking for pixels to their arrival
@@ -111,7 +111,7 @@ __device__ inline void produce(const HopperArgs& h, HopperSmem& s) {
 // A warpgroup multiplies 128 of a tile's pixels.
 __device__ inline void consume(const HopperArgs& h, HopperSmem& s, int group) {
   using Product = ptx::Wgmma<bf16, kN>;
-  constexpr uint32_t kStep = 16 * sizeof(bf16) / 16;  // of a descriptor, a k of 16
+  constexpr uint32_t kStep = 16 * sizeof(bf16) / 16;  // a descriptor's step for a k of 16
   constexpr uint32_t kHalf = 64 * kRowBytes / 16;     // 64 pixels
   const ConvArgs& a = h.conv;
   const int steps = a.k / kK;

@@ -7,7 +7,7 @@ namespace braid::cuda {
 
 struct ConvArgs;
 
-// Convolutions by Hopper's products of warpgroups: bf16, channels in whole blocks of 64.
+// Convolutions by products of Hopper's warpgroups: bf16, channels in whole blocks of 64.
 void load_conv_hopper(bool frames);
 // Fails with kUnsupported on another config. Uses at most `num_sms` CTAs.
 void conv_hopper(const ConvArgs& args, int num_sms, const ConvConfig& config,

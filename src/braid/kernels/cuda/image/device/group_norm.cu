@@ -33,7 +33,7 @@ struct Args {
   bool silu;
 };
 
-// Threads are vectors of V channels, side by side until they fill the CTA, then pixel by pixel.
+// Threads are vectors with V channels, side by side until they fill the CTA, then pixel by pixel.
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
   extern __shared__ float2 sums[];  // [pixels at a time, vectors]
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
   }
 }
 
-// A warp for each group of a picture: the mean, and the sum of squared differences from it, which
-// become a scale or statistics.
+// A warp for each group in a picture: the mean, and the sum of squared differences from the mean,
+// which become a scale or statistics.
 template <class T>
 __global__ void __launch_bounds__(32) scale_kernel(Args a, float* stats) {
   ptx::grid_launch_dependents();
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Args a) {
   }
 }
 
-// What a call runs of the kernels.
+// A call's kernels.
 struct Parts {
   float* stats = nullptr;        // written, in the place of y
   const float* given = nullptr;  // read, in the place of sums over x

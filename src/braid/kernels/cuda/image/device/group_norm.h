@@ -17,8 +17,8 @@ struct GroupNormParams {
   ops::GroupNormAttrs attrs;
 };
 
-// The two parts of a norm over pixels that several ranks have: group_stats of x [n, C] to f32 [1, 2
-// * groups], and group_norm_by, whose `stats` are of all ranks.
+// Both parts of a norm over pixels on several ranks: group_stats from x [n, C] to f32 [1, 2 *
+// groups], and group_norm_by, with all ranks' `stats`.
 struct GroupStatsParams {
   TensorView x;
   TensorView stats;

@@ -34,7 +34,7 @@ __device__ inline int64_t source(const Args& a, uint32_t pixel) {
          column * a.latent_width / a.width;
 }
 
-// T: of x and y; S: of scale and shift. A thread has vectors of V channels.
+// T: type of x and y; S: type of scale and shift. A thread has vectors with V channels.
 template <class T, class S, int V>
 __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args a) {
   ptx::grid_launch_dependents();

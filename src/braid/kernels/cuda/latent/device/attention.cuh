@@ -166,13 +166,13 @@ __device__ inline void score(const __nv_bfloat16* queries, const __nv_bfloat16* 
   }
 }
 
-// State of each row: the largest score so far, the sum of probabilities, and the factor for earlier
+// Each row's state: the largest score so far, the sum of probabilities, and the factor for earlier
 // sums at this step.
 struct RowStates {
   float *top, *sum, *keep;
 };
 
-// Probabilities of the scores; each row ends at its own last key.
+// Probabilities from the scores; each row ends at its own last key.
 template <int kRows>
 __device__ inline void to_probabilities(const LatentParams& p, const LatentWork& work, int key,
                                         const float* scores, __nv_bfloat16* probs,
@@ -217,7 +217,7 @@ __device__ inline void to_probabilities(const LatentParams& p, const LatentWork&
   }
 }
 
-// A warp has groups of 16 columns of the sums, for all rows.
+// A warp has groups of 16 columns in the sums, for all rows.
 constexpr int kColumnGroups = kMaxLatent / 16 / kLatentWarps;
 template <int kRows>
 using Sums = float[kRows / 16][kColumnGroups][2][4];

@@ -39,7 +39,7 @@ struct LatentParams {
   int heads = 0, nope = 0, rope = 0, latent = 0;
   int page_size = 0, table_stride = 0;
   int tokens = 0, max_sequences = 0;  // capacities
-  // Index in the batch of the first token of q, absorbed, positions and out.
+  // Batch index of the first token in q, absorbed, positions and out.
   int first_token = 0;
   float scale = 1;
   float rope_factor = 1;

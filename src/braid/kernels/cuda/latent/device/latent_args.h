@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// Arguments of one launch.
+// Arguments for a launch.
 struct LatentArgs {
   LatentParams p;
   int shares = 1;

@@ -7,7 +7,7 @@
 // memory, the caller's; capturable.
 namespace braid::cuda {
 
-// out[j] = the latent and the rotated columns of key j of one sequence, j < kv_len.
+// out[j] = the latent and the rotated columns for a sequence's key j, j < kv_len.
 struct LatentRowsParams {
   const void* cache = nullptr;          // [NB, BS, 1, width] of cache_dtype
   const int32_t* page_table = nullptr;  // [P]

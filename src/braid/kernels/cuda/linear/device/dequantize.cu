@@ -6,7 +6,7 @@
 namespace braid::cuda {
 namespace {
 
-// Elements k .. k + 7 of a row, k a multiple of 8; products and sums round as in dequantize_row.
+// A row's elements k .. k + 7, k a multiple of 8; products and sums round as in dequantize_row.
 template <DType kType>
 struct Eight;
 

@@ -12,7 +12,7 @@ namespace braid::cuda {
 // The kernels for few tokens behind one door: stream_linear, panel_linear, skinny_linear.
 using FewConfig = std::variant<StreamConfig, PanelConfig, SkinnyConfig>;
 
-// The fastest that takes the call: panel where it pays, then stream to 4 tokens, else skinny.
+// The fastest kernel for the call: panel if it pays, then stream up to 4 tokens, else skinny.
 FewConfig choose_few(const SkinnyParams& params, const SkinnyDevice& device);
 
 // Whether a launch for the norm, with a panel behind, is faster than a product with the norm

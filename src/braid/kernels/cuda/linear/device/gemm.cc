@@ -151,7 +151,7 @@ struct Gemm::Impl {
           "gemm: preference");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{options.max_workspace});
-    // Parts of a split sum meet in f32, for any type of y.
+    // A split sum's parts meet in f32, for any type of y.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     for (auto attribute :
@@ -210,8 +210,8 @@ struct Gemm::Impl {
     }
   }
 
-  // The fastest algorithm by the median of the rounds. Candidates take turns, so that changes of
-  // the clock meet all candidates alike.
+  // The fastest algorithm by the rounds' median. Candidates take turns, so clock changes meet all
+  // candidates alike.
   size_t fastest(const GemmPointers& p, cudaStream_t stream) {
     constexpr size_t kRounds = 5;
     Event begin, end;

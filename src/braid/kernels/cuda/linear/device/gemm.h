@@ -41,7 +41,7 @@ struct GemmPointers {
   void* workspace = nullptr;       // workspace_bytes()
 };
 
-// Bytes between the matrices of a pair: strides of tensor copies have 40 bits, addresses of two
+// Bytes between the matrices in a pair: strides in tensor copies have 40 bits, addresses from two
 // allocations may be farther apart.
 constexpr int64_t kFarthestPair = int64_t{1} << 39;
 // Whether `second` lies behind `first`, near enough for a pair.

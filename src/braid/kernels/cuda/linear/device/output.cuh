@@ -6,7 +6,7 @@
 #include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/linear/device/skinny.h"
 
-// The end of products of few tokens: bias, gate, store.
+// The end of products for few tokens: bias, gate, store.
 namespace braid::cuda {
 
 __device__ inline float load_float(const void* p, DType dtype, int64_t i) {

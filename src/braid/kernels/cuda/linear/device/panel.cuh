@@ -43,7 +43,7 @@ struct PanelShare {
   }
 };
 
-// x of a step: b[tile] serves two mma. Rows of 128 bytes have two steps, swizzled.
+// x in a step: b[tile] serves two mma. Rows with 128 bytes have two steps, swizzled.
 template <int kTiles>
 __device__ inline void panel_load_x(const PanelShare& share, uint32_t stage, int step,
                                     uint32_t (&b)[kTiles][4]) {

@@ -6,7 +6,7 @@
 
 namespace braid::cuda {
 
-// The copy engine's maps of a call's operands. A box has the rows of a panel.
+// The copy engine's maps for a call's operands. A box has a panel's rows.
 struct PanelMaps {
   CUtensorMap w[3];  // 16-bit: [K / 64, rows, 64] in boxes of all slabs; else [rows, bytes / 2]
   CUtensorMap x;     // [K / 64, tokens, 64] in boxes of a stage

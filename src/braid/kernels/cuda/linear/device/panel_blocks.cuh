@@ -23,7 +23,7 @@ __device__ inline float2 two_floats(uint32_t halves) {
   return __half22float2(*reinterpret_cast<const __half2*>(&halves));
 }
 
-// Moves bits 0, 1, 8 and 9 of x to bit 4 of each byte.
+// Moves bits 0, 1, 8 and 9 of x to bit 4 in each byte.
 __device__ inline uint32_t spread_fifth_pairs(uint32_t x) {
   return spread_fifth_bits((x & 3) | (x >> 6 & 12));
 }

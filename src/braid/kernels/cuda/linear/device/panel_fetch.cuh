@@ -4,14 +4,14 @@
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/tma.h"
 
-// The work of a CTA of the panel product, and the thread that copies data to shared memory.
+// The work of a CTA in the panel product, and the thread that copies data to shared memory.
 namespace braid::cuda {
 
 constexpr int kPanelConsumers = 32 * kPanelWarps;
 constexpr int kPanelThreads = kPanelConsumers + 32;  // and a warp that fills the ring
 constexpr int kPanelWarpGroups = kPanelMaxGroups / kPanelWarps;
 
-// A CTA's groups, all from one part, and the CTA's share of K, in stages.
+// A CTA's groups, all from the same part, and the CTA's share of K, in stages.
 struct PanelWork {
   int part, begin, count;
   int k_begin, k_count;

@@ -6,7 +6,7 @@
 namespace braid::cuda {
 namespace {
 
-// Rows of 16-bit elements in slabs of 64.
+// Rows with 16-bit elements in slabs of 64.
 CUtensorMap slabs_map(DType dtype, const void* data, int64_t rows, int64_t row_bytes, int64_t k,
                       int box_rows, int box_slabs) {
   // The next copy reads the memory behind a row's single slab. x is read again; measured so.

@@ -31,7 +31,7 @@ struct PanelChunks {
   }
 };
 
-// acc[64 rows of a chunk, tokens] += the stages of K, for a warpgroup with kChunks chunks.
+// acc[a chunk's 64 rows, tokens] += the stages of K, for a warpgroup with kChunks chunks.
 template <int kTokens, int kChunks>
 __device__ inline void panel_consume_wide(const PanelArgs& a, const PanelWork& work,
                                           const PanelChunks& chunks, uint8_t* smem,

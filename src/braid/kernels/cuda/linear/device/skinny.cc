@@ -54,7 +54,7 @@ int row_alignment(const SkinnyPart& part) {
   return static_cast<int>(bits & -bits);
 }
 
-// Alignment that the loads of a block's layout need.
+// Alignment needed by the loads of a block's layout.
 int block_alignment(DType dtype) {
   switch (dtype) {
     case DType::q4_1:

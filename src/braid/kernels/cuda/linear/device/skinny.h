@@ -14,7 +14,7 @@ enum class Activation : uint8_t;  // ops/linear.h, which nvcc does not take
 namespace braid::cuda {
 
 struct SkinnyPart {
-  const void* w = nullptr;  // [n, k] of SkinnyParams::w_dtype, rows of whole blocks
+  const void* w = nullptr;  // [n, k] in SkinnyParams::w_dtype, rows of whole blocks
   DType dtype = DType::bf16;
   int64_t row_bytes = 0;       // from row to row
   const void* bias = nullptr;  // [n] or null

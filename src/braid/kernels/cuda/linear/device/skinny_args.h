@@ -10,7 +10,7 @@ struct SkinnyArgs {
   SkinnySmem smem;
   int tokens = 0;     // in this launch
   int row_begin = 0;  // first token
-  int units = 0;      // rows of all parts; pairs of rows when gated
+  int units = 0;      // rows over all parts; pairs of rows when gated
   int cluster = 1;
   int k_per_cta = 0;
   int chunk = 0;

@@ -5,7 +5,7 @@
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
 #include "braid/kernels/cuda/ptx/once.h"
 
-// The work of a CTA of the skinny product, and the warps that copy weights to shared memory.
+// The work of a CTA in the skinny product, and the warps that copy weights to shared memory.
 namespace braid::cuda {
 
 constexpr int kConsumers = 32 * kSkinnyWarps;
@@ -73,7 +73,7 @@ __device__ inline int64_t skinny_bytes(int64_t elems) {
   if constexpr (kType == DType::q6_k) return elems / 256 * sizeof(BlockQ6_K);
 }
 
-// Begin of the CTA's slice of a tile's row; null past the end.
+// Begin of the CTA's slice in a tile's row; null past the end.
 template <DType kType>
 __device__ inline const uint8_t* skinny_row(const SkinnyArgs& args, const SkinnyWork& work,
                                             int tile, int r) {

@@ -6,7 +6,7 @@
 // The end of a tile's sums: the cluster's sums merge, then bias, gate, residual.
 namespace braid::cuda {
 
-// Bias and residual of rows r and r + 8 of a tile for a token, loaded during the tile.
+// Bias and residual for rows r and r + 8 in a tile for a token, loaded during the tile.
 __device__ inline float2 skinny_addends(const SkinnyArgs& args, const SkinnyWork& work, int tile,
                                         int r, int64_t token) {
   const auto load = [&](const SkinnyRow& row) {

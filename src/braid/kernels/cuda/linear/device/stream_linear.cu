@@ -17,7 +17,7 @@ constexpr int kInFlight = 4;  // 16-byte loads under way per lane: 64 KB for an 
 struct Args {
   SkinnyParams p;
   int units;
-  int starts_bytes;  // size of the table of rows, in front of x in shared memory
+  int starts_bytes;  // bytes of the row table, in front of x in shared memory
 };
 
 // A CTA's rows: units [begin, end); in a gated pair the gate's rows, then the up's.
@@ -53,7 +53,7 @@ __device__ inline const uint8_t* row_of(const Args& a, const Rows& rows, int row
   return static_cast<const uint8_t*>(part.w) + static_cast<int64_t>(at.column) * part.row_bytes;
 }
 
-// A warp's chunks of the CTA's rows, one row after the other.
+// A warp's chunks in the CTA's rows, row after row.
 struct Share {
   int begin, end;
   __device__ Share(int chunks, int warp) {
@@ -75,7 +75,7 @@ struct Walk {
     chunk = share.begin % per_row;
     if (left > 0) at = starts[row] + chunk * 512 + lane() * 16;
   }
-  // The next 16 bytes of this lane, zeros past the end of a row and of the share.
+  // This lane's next 16 bytes, zeros past the end of a row or the share.
   __device__ uint4 next() {
     uint4 w = {};
     if (left <= 0) return w;

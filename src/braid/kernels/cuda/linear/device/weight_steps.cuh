@@ -31,7 +31,7 @@ __device__ inline uint2 bytes_plus_128(uint32_t bytes) {
   return {__byte_perm(bytes, 0x43434343u, 0x4140), __byte_perm(bytes, 0x43434343u, 0x4342)};
 }
 
-// Moves bits 0..3 of x to bit 4 of each byte.
+// Moves bits 0..3 of x to bit 4 in each byte.
 __device__ inline uint32_t spread_fifth_bits(uint32_t x) {
   return ((x & 15) * 0x00204081u & 0x01010101u) << 4;
 }
@@ -134,8 +134,8 @@ struct WeightStep<DType::q8_0> {
   }
 };
 
-// Groups 2j and 2j + 1 of a super-block are the nibbles of bytes 32j .. 32j + 31; q5_k has the
-// fifth bit of group g in bit g of qh.
+// Groups 2j and 2j + 1 in a super-block are the nibbles of bytes 32j .. 32j + 31; q5_k has group
+// g's fifth bit in bit g of qh.
 template <class Block, bool kFifth>
 struct SuperStep {
   static constexpr int kGroups = 1;

@@ -8,8 +8,8 @@
 
 namespace braid::cuda {
 
-// `count` runs of `bytes` bytes, which lie `from_stride` apart and come to lie `to_stride` apart.
-// Addresses, strides and `bytes` are multiples of 2.
+// `count` runs with `bytes` bytes each, `from_stride` apart at the source and `to_stride` apart at
+// the destination. Addresses, strides and `bytes` are multiples of 2.
 struct CopyPiece {
   const std::byte* from = nullptr;  // device
   std::byte* to = nullptr;          // device
@@ -19,7 +19,7 @@ struct CopyPiece {
   int64_t to_stride = 0;
 };
 
-// Bytes of one access: the most of 16, 4 and 2 that the piece allows.
+// Bytes per access: the most among 16, 4 and 2 that the piece allows.
 int copy_word(const CopyPiece& piece);
 
 // Copies all pieces, a launch for each; no two overlap.

@@ -58,7 +58,7 @@ __device__ inline void dequantize8(const BlockQ8_0& b, int e, float (&out)[8]) {
   for (int j = 0; j < 8; ++j) out[j] = d * static_cast<float>(b.qs[e + j]);
 }
 
-// Scale and minimum of a group of 32, times the block's.
+// Scale and minimum for a group of 32, times the block's.
 template <class Block>
 __device__ inline void scale_min_k(const Block& b, int group, float& scale, float& min) {
   int s, m;

@@ -17,7 +17,7 @@ struct GatherRowsParams {
   bool zeros_for_none = false;
 };
 
-// For choose_map: in words of up to 16 bytes in place of elements. Fails as the launch does.
+// For choose_map: in words up to 16 bytes in place of elements. Fails as the launch does.
 RowsDesc gather_rows_desc(const GatherRowsParams& params);
 
 void gather_rows(const GatherRowsParams& params, const RowsConfig& config, LaunchContext context);

@@ -20,7 +20,7 @@ struct NormArgs {
   int64_t num_groups;
 };
 
-// Each sum of a kernel has shared memory of its own: warps may be in the second while others read
+// Each sum in a kernel has separate shared memory: warps may be in the second sum while others read
 // the first.
 enum class Sum : uint8_t { mean, variance };
 
@@ -35,7 +35,7 @@ __device__ inline float sum_group(float x, int lanes) {
   return sum_lanes(lane < lanes / 32 ? partial[lane] : 0, 32);
 }
 
-// V normalized values, from column `at` of a group on, `col` of the row.
+// V normalized values, from column `at` in a group on, `col` in the row.
 template <class Y, int V>
 __device__ inline void finish(float (&x)[V], float mean, float inverse, const NormArgs& args,
                               int64_t sequence, int at, int64_t col, Y* y) {
@@ -59,15 +59,15 @@ __device__ inline void finish(float (&x)[V], float mean, float inverse, const No
   store(y + at, x);
 }
 
-// One group per threadIdx.y; kChunks vectors of it per thread, all in registers. kChunks = 0: a
-// group that they do not hold, read three times.
+// A group per threadIdx.y; kChunks of its vectors per thread, all in registers. kChunks = 0: a
+// group too long for registers, read three times.
 template <class X, class Y, int V, int kChunks>
 __global__ void __launch_bounds__(1024)
     layer_norm_kernel(Rows<const X> x, Rows<Y> y, NormArgs args) {
   ptx::grid_launch_dependents();
   const int lanes = blockDim.x;
   const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  // Threads past the end shadow the last group, so that whole warps take part in the sums.
+  // Threads past the end shadow the last group, so whole warps take part in the sums.
   const int64_t g = group < args.num_groups ? group : args.num_groups - 1;
   const int64_t row = g / args.groups_per_row;
   const int64_t col = (g - row * args.groups_per_row) * args.group;

@@ -6,7 +6,7 @@
 
 namespace braid::cuda {
 
-// Vectors of a modulation for the rows of B sequences: f32 [B, M] at the first of C columns.
+// A modulation's vectors for the rows of B sequences: f32 [B, M] at the first of C columns.
 struct ModulationRows {
   const float* data = nullptr;  // null: absent
   int64_t stride = 0;           // M
@@ -19,7 +19,7 @@ struct LayerNormParams {
   TensorView w;  // f32, f16 or bf16 [group], constant; or absent
   TensorView b;  // as w
   ModulationRows scale, shift;
-  int64_t rows_per_sequence = 1;  // rows of x for a row of the modulation
+  int64_t rows_per_sequence = 1;  // rows of x per row of the modulation
   TensorView y;                   // f32 or bf16 [n, C]
   float eps = 0;
   int64_t group = 0;  // divides C

@@ -15,7 +15,7 @@ struct MoveRowsParams {
   TensorView y[2];                // as x [Y, C]
   int num = 1;                    // values: 1 or 2, of the same sizes
   int64_t n = 0;                  // rows to move
-  int64_t row_bytes = 0;          // bytes of C; a multiple of 2
+  int64_t row_bytes = 0;          // bytes per row; a multiple of 2
   TensorView from, to;            // i32 [n], or no data: i
   const int64_t* rows = nullptr;  // device, live ones of the n; null: all
 };

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(1024)
   ptx::grid_launch_dependents();
   const int lanes = blockDim.x;
   const int64_t group = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  // Threads past the end shadow the last group, so that whole warps take part in the sums.
+  // Threads past the end shadow the last group, so whole warps take part in the sums.
   const int64_t g = group < args.num_groups ? group : args.num_groups - 1;
   const int64_t row = args.groups_per_row == 1 ? g : g / args.groups_per_row;
   const int64_t col = args.groups_per_row == 1 ? 0 : (g - row * args.groups_per_row) * args.group;
@@ -183,7 +183,7 @@ RowsDesc rms_norm_desc(const RmsNormParams& p) {
     require_shape(kOp, "s", p.s, p.a.shape);
     if (p.a.dtype != DType::f32) unsupported_types(kOp, {p.a.dtype, p.b.dtype, p.y.dtype});
   }
-  // Vectors of four: 16 bytes of the f32 residual stream. w has one row, always aligned.
+  // Vectors of four: 16 bytes in the f32 residual stream. w has a single row, always aligned.
   const bool whole = p.group % 4 == 0 && rows_aligned({p.a, p.b, p.s, p.y}, 4) &&
                      reinterpret_cast<uintptr_t>(p.w.data) % 16 == 0;
   return {.rows = p.a.rows() * (p.a.cols() / p.group), .cols = p.group, .vector = whole ? 4 : 1};

@@ -36,10 +36,10 @@ void require_shape(std::string_view op, std::string_view operand, const TensorVi
                    const Shape& shape);
 [[noreturn]] void unsupported_types(std::string_view op, std::initializer_list<DType> dtypes);
 
-// Whether all rows of the views start at multiples of `elems` elements' bytes, at most 16.
+// Whether all rows in the views start at multiples of `elems` elements' bytes, at most 16.
 bool rows_aligned(std::initializer_list<TensorView> views, int elems);
 
-// The largest of 8, 4 and 1 elements (8 only without f32 operands) that divides `cols` and suits
+// The largest among 8, 4 and 1 elements (8 only without f32 operands) that divides `cols` and suits
 // the operands' addresses.
 int vector_of(int64_t cols, std::initializer_list<TensorView> views);
 
@@ -51,6 +51,6 @@ dim3 map_grid(std::string_view op, const RowsConfig& config, int64_t rows, int64
 // Fails with kInvalidArgument, naming op and config, if a norm's config does not suit its groups.
 void require_norm_config(std::string_view op, const RowsDesc& desc, const RowsConfig& config);
 
-constexpr int kNumSms = 132;  // of an H100 or H200, for configs that may assume a number
+constexpr int kNumSms = 132;  // an H100's or H200's, for configs that may assume a number
 
 }  // namespace braid::cuda

@@ -2,13 +2,13 @@
 
 namespace braid::cuda {
 
-// Sum over aligned groups of `lanes` (a power of two to 32) lanes of a warp, in a fixed order.
+// Sum over aligned groups of `lanes` (a power of two to 32) lanes in a warp, in a fixed order.
 __device__ inline float sum_lanes(float x, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
   return x;
 }
 
-// Sum over a CTA of `threads` threads, whole warps of at most 1024; all of them call it, once.
+// Sum over a CTA with `threads` threads, whole warps, at most 1024; each thread calls it once.
 __device__ inline float sum_cta(float x, int thread, int threads) {
   __shared__ float partial[32];
   x = sum_lanes(x, 32);

@@ -31,9 +31,9 @@ struct RopeArgs {
 
 enum class Role { q, k, v, none };
 
-// Unit u of a head is two vectors of V elements whose elements turn in pairs u * V ...: for halves
-// [uV, uV + V) and the same after `pairs`, interleaved [2uV, 2uV + 2V). What does not turn follows
-// as it lies.
+// Unit u in a head is two vectors with V elements, which turn in pairs u * V ...: for halves [uV,
+// uV + V) and the same after `pairs`, interleaved [2uV, 2uV + 2V). Columns that do not turn follow
+// unchanged.
 struct Unit {
   int first, second;  // columns
   bool turns;
@@ -61,7 +61,7 @@ __device__ inline Head head_of(int head, const RopeArgs& args) {
 __device__ inline void angles(int64_t position, const RopeArgs& args, float* cos, float* sin) {
   const int threads = blockDim.x * blockDim.y;
   for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < args.pairs; i += threads) {
-    // The product modulo 2^64 is the angle modulo one turn; its top 32 bits as half turns.
+    // The product modulo 2^64 is the angle modulo a full turn; its top 32 bits as half turns.
     const uint64_t angle = static_cast<uint64_t>(position) * __ldg(&args.turns[i]);
     const float half_turns = __int2float_rn(static_cast<int>(angle >> 32)) * 0x1p-31f;
     float s, c;
@@ -109,7 +109,7 @@ __device__ inline void turn(float (&a)[V], float (&b)[V], const float* cos, cons
   }
 }
 
-// One token per blockIdx.x; a row of threads takes kHeads heads, kUnits units of each per lane.
+// A token per blockIdx.x; a row of threads takes kHeads heads, kUnits units of each per lane.
 template <class X, class Y, class C, int V, int kUnits, int kHeads, bool kNorm>
 __global__ void __launch_bounds__(256)
     rope_append_kernel(Rows<const X> q, Rows<const X> k, Rows<const X> v, Rows<Y> y,

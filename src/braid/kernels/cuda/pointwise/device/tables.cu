@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Functions in f64, so that rounding to f32 gives what a C library gives.
+// Functions in f64: rounding to f32 then equals a C library's result.
 __global__ void __launch_bounds__(kThreads)
     timestep_kernel(const float* t, Rows<float> y, int64_t n, int64_t dim, bool cosines_first,
                     float rate, float divisor) {

@@ -5,7 +5,7 @@
 #include "braid/ops/relative_bias.h"
 #include "braid/ops/timestep.h"
 
-// Small tables that a network makes of a few numbers, once for each request.
+// Small tables that a network makes from a few numbers, once per request.
 namespace braid::cuda {
 
 // The op timestep_embedding: t f32 [n] -> y f32 [n, dim]. Intermediates are rounded to f32.

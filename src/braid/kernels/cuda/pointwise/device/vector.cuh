@@ -8,11 +8,11 @@
 
 #include "braid/tensor/dtype.h"
 
-// Vectors of f32, f16 or bf16 in memory as f32 in registers. A vector of N elements takes accesses
-// of 16 bytes, or one of its own size where that is less; its address is a multiple of that.
+// Vectors of f32, f16 or bf16 in memory as f32 in registers. A vector with N elements takes 16-byte
+// accesses, or a smaller access of its own size; its address is a multiple of the access.
 namespace braid::cuda {
 
-// Calls `f` with a value of each dtype's type, for dtypes that are f32 or bf16.
+// Calls `f` with a value of each dtype's type, for the dtypes f32 and bf16.
 template <class F>
 void with_types(DType a, DType b, F&& f) {
   const auto with = [](DType dtype, auto&& g) {
@@ -125,7 +125,7 @@ __device__ inline void store(T* p, const float (&x)[N]) {
   }
 }
 
-// N elements at index i of a constant of any float dtype.
+// N elements at index i in a constant of any float dtype.
 template <int N>
 __device__ inline void load_constant(const void* data, DType dtype, int64_t i, float (&out)[N]) {
   if (dtype == DType::f32) {

@@ -42,7 +42,7 @@ __global__ __launch_bounds__(kThreads) void begin_step_kernel(const __grid_const
 
 }  // namespace
 
-// Never launched early: the step before may still read what it overwrites.
+// Never launched early: the step before may still read the overwritten memory.
 void begin_step(const BeginStep& p, LaunchContext context) {
   BRAID_CHECK(p.sampling && p.row_slots_in && p.joins && p.biases_in && p.taken && p.step &&
               p.rows && p.row_slots && p.params && p.states && p.counts_rows && p.biases &&

@@ -7,7 +7,7 @@
 
 namespace braid::cuda {
 
-// A sequence that takes a slot: its parameters, and its state behind the tokens it has.
+// A sequence that takes a slot: its parameters, and its state behind its present tokens.
 struct SlotJoin {
   int32_t slot = 0;
   int32_t counts_row = -1;  // of SampleCall::counts; -1: none
@@ -16,8 +16,8 @@ struct SlotJoin {
   SamplerState state;
 };
 
-// What the host says of a step's sampling, in pinned memory; it stays as it is until the step has
-// taken it up.
+// The host's orders for a step's sampling, in pinned memory, unchanged until the step has taken
+// them up.
 struct StepSampling {
   int64_t tokens = 0;
   int64_t rows = 0;  // of logits
@@ -32,7 +32,7 @@ struct BeginStep {
   const int32_t* row_slots_in = nullptr;  // [R]
   const SlotJoin* joins = nullptr;        // [sampling->joins]
   const SampleBias* biases_in = nullptr;  // of all joins
-  uint2* taken = nullptr;                 // u64: step + 1 once all of these were read
+  uint2* taken = nullptr;                 // u64: step + 1 once the step has read all fields
   // Device memory.
   uint64_t* step = nullptr;              // += 1
   int64_t* rows = nullptr;               // SampleCall::rows

@@ -7,8 +7,8 @@
 
 namespace braid::cuda {
 
-// Normal numbers that depend only on the seed and on an element's index, so that every rank can
-// make its part of a tensor: element (i, j) has the index first + i * index_stride + j.
+// Normal numbers that depend only on the seed and an element's index, so every rank can make its
+// part of a tensor: element (i, j) has the index first + i * index_stride + j.
 struct RandomFill {
   TensorView out;  // device memory [rows, cols], f32, f16 or bf16; rows may lie apart
   int64_t first = 0;

@@ -17,8 +17,8 @@ struct SampleCall {
   const SamplerParams* params = nullptr;  // [slots]
   SamplerState* states = nullptr;         // [slots]
   uint32_t* counts = nullptr;             // [slots, V]; null: no sequence has penalties
-  // [slots]: the row of `counts` that a slot has; -1: none, its sequence has no penalty. Null: the
-  // slot's own.
+  // [slots]: each slot's row in `counts`; -1: none, its sequence has no penalty. Null: row =
+  // slot.
   const int32_t* counts_rows = nullptr;
   const SampleBias* biases = nullptr;  // [slots, kMaxBiases]; null: none
   const uint64_t* step = nullptr;      // the number of this step; `advance` adds 1

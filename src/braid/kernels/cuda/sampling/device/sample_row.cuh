@@ -240,7 +240,7 @@ class RowSampler {
     team_.sync();
   }
 
-  // Log of the sum of e^logit; alternatives go to the host.
+  // Log of the sum over e^logit; alternatives go to the host.
   __device__ double report(int& num_top) {
     // Where penalties or a mask changed the values, the model's own are read again.
     const float top = value_of_key(raw_best_);

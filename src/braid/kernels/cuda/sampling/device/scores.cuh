@@ -11,7 +11,7 @@ constexpr int kBinBits = 10;
 constexpr int kBins = 1 << kBinBits;
 constexpr float kBinsPerNat = 102.3f;  // the last bin takes all below e^-10 of the top
 
-// The order of floats as an order of integers.
+// Maps floats to integers in the same order.
 __device__ inline uint32_t order_of(float x) {
   const uint32_t u = __float_as_uint(x);
   return u & 0x80000000u ? ~u : u | 0x80000000u;
@@ -47,7 +47,7 @@ struct Scores {
   float top;          // the row's largest
   float temperature;  // > 0
   float floor;        // lower values do not take part
-  float scale;        // weight of the largest: a power of two; V such weights fit 63 bits
+  float scale;        // the largest logit's weight: a power of two; V such weights fit 63 bits
 
   __device__ float value(int i) const { return clean ? values[i] : cleaned(values[i]); }
   // <= 0, and rounded as the CPU sampler does.

@@ -300,7 +300,7 @@ class Selector {
     return *team_.at(&s_.decision, 0);
   }
 
-  // In the first CTA: the element of the sorted list at which count or weight reaches m.
+  // In the first CTA: the sorted list's element at which count or weight reaches m.
   __device__ void find_in_list(By by, uint64_t m) {
     const int n = static_cast<int>(s_.list_size);
     constexpr int kEach = kListSize / kSampleThreads;

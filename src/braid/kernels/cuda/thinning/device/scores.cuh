@@ -4,11 +4,11 @@
 
 #include "braid/kernels/cuda/thinning/device/thin_keys.h"
 
-// What the last queries of a part pay its keys: two passes over tiles of scores.
+// Attention that a part's last queries pay its keys: two passes over tiles of scores.
 namespace braid::cuda {
 
 constexpr int kTileKeys = 64;
-constexpr int kTileRows = 16;  // a row is a query of a head of the group
+constexpr int kTileRows = 16;  // a row is a query of a head in the group
 constexpr int kScoreThreads = 128;
 constexpr int kScorePitch = kTileKeys + 4;
 
@@ -20,7 +20,7 @@ struct ThinArgs {
     int32_t queries;       // that score
     int32_t sees;          // keys in view of the first query; each next query has a key more
     int32_t keep, sinks;
-    int64_t base;  // of its items, [Hkv, n]
+    int64_t base;  // its items' begin, [Hkv, n]
     int64_t to;    // first kept row
   };
   Part part[kMostThinnedParts];
@@ -28,12 +28,12 @@ struct ThinArgs {
   void *kept_k, *kept_v;
   int parts, heads, group, D;  // KV heads
   int recent;
-  int rows;   // scoring rows of a head at most: its stride in sums and logs
+  int rows;   // most scoring rows per head: a head's stride in sums and logs
   int tiles;  // of the longest part
   float scale;
   float2* sums;      // [parts, heads, rows, tiles] maximum, and sum relative to it
   float* logs;       // [parts, heads, rows] log of all keys' sum
-  uint32_t* keys;    // [items] by which a sort orders those of a KV head and part
+  uint32_t* keys;    // [items] sort keys among a KV head's items in a part
   int32_t* places;   // [items] rows of the part
   uint32_t* sorted;  // [items]
   int32_t* order;    // [items]

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) logs_kernel(const ThinArgs args) {
   if (lane == 0) args.logs[head * args.rows + r] = top + logf(sum);
 }
 
-// A thread per word of a kept row of a KV head, in k or v.
+// A thread per word in a kept row of a KV head, in k or v.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_kernel(const ThinArgs args, int words) {
   const ThinArgs::Part& part = args.part[blockIdx.y];
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const ThinArgs args, int
   y[((part.to + row) * args.heads + h) * words + word] = x[(from * args.heads + h) * words + word];
 }
 
-// The first item of each run that is sorted by itself, a KV head of a part; or the run's end.
+// The first item in each separately sorted run, a KV head in a part; or the run's end.
 struct RunEdge {
   int32_t base[kMostThinnedParts];
   int32_t n[kMostThinnedParts];

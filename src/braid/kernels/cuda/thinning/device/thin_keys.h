@@ -25,7 +25,7 @@ void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D);
 // Asks the current device.
 int64_t thin_keys_workspace(const ops::ThinKeysAttrs& attrs, int64_t kv_heads);
 
-// Loads the kernels, those of the sort by sorting what lies in the workspace; outside of any
+// Loads the kernels, the sort's kernels by sorting the workspace's present bytes; outside any
 // capture, while no rank waits on a device.
 void prepare_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t kv_heads, int64_t D,
                        std::byte* workspace);
