@@ -20,7 +20,7 @@ class AlignedCopies {
   TensorView aligned(const TensorView& view);
 
  private:
-  // Behind a pointer, so that the owner can move and views stay valid.
+  // Behind a pointer: the owner can move, and views stay valid.
   struct Copies {
     std::mutex mutex;
     std::map<const std::byte*, std::vector<std::byte>> by_address;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What transformers and diffusers call the weights of a component.
+// File stems of a component's weights in transformers and diffusers.
 constexpr auto kStems = std::to_array<std::string_view>({"diffusion_pytorch_model", "model"});
 
 bool is_file(const fs::path& path) {
@@ -54,7 +54,7 @@ std::optional<WeightFile> find_weights(const fs::path& folder, std::string_view 
   return std::nullopt;
 }
 
-// The variants of which the folder has files.
+// The variants with files in the folder.
 std::set<std::string> variants_in(const fs::path& folder, std::string_view stem) {
   std::set<std::string> found;
   std::error_code error;
@@ -68,7 +68,7 @@ std::set<std::string> variants_in(const fs::path& folder, std::string_view stem)
         continue;
       }
       const auto variant = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
-      if (variant.find("-of-") == std::string::npos) found.insert(variant);  // no shard of one
+      if (variant.find("-of-") == std::string::npos) found.insert(variant);  // not a shard
     }
   }
   return found;

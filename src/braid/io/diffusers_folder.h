@@ -15,7 +15,7 @@ namespace braid {
 // variant ("fp16") beside plain files.
 class DiffusersFolder {
  public:
-  // Reads model_index.json; fails with kNotFound where there is none, and as JsonObject does.
+  // Reads model_index.json; fails with kNotFound without the file, and as JsonObject does.
   explicit DiffusersFolder(const std::string& path);
 
   const std::string& path() const { return path_; }

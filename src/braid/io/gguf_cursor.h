@@ -25,7 +25,7 @@ class GgufCursor {
   int64_t offset() const { return offset_; }
   int64_t remaining() const { return static_cast<int64_t>(bytes_.size()) - offset_; }
 
-  // The part being read, for messages: set_field("value of", key) reads "value of 'key'".
+  // Names the part being read, for messages: set_field("value of", key) reads "value of 'key'".
   void set_field(std::string_view what, std::string_view name = {});
 
   template <class T>
@@ -36,10 +36,10 @@ class GgufCursor {
   }
   // Not copied: points into the file's bytes.
   std::string_view read_string();
-  // A count of things of at least `each` bytes; all must fit into the rest of the file.
+  // A count of things with at least `each` bytes; all must fit into the file's rest.
   int64_t read_count(int64_t each);
   GgufType read_type();
-  // Moves past a value of this type, checks the value, and returns its first byte.
+  // Checks a value of this type, moves past it, and returns its first byte.
   const std::byte* skip(GgufType type);
   const std::byte* skip_array(GgufType element, int64_t count);
 

@@ -14,7 +14,7 @@ namespace braid {
 // Movable; views stay valid after a move.
 class GgufFile final : public WeightSource {
  public:
-  // Fails as MappedFile and parse_gguf do; kUnsupported for one piece of a split model.
+  // Fails as MappedFile and parse_gguf do; kUnsupported for a piece of a split model.
   explicit GgufFile(const std::string& path) : GgufFile(MappedFile(path)) {}
   explicit GgufFile(MappedFile file);
 

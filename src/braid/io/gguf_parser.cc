@@ -164,7 +164,7 @@ TensorRecord read_tensor(GgufCursor& cursor, int64_t alignment) {
   return record;
 }
 
-// Makes the offset one from the start of the file.
+// Turns the record's offset into an offset from the start of the file.
 void place(TensorRecord& record, const std::string& file, int64_t data_offset, int64_t file_bytes) {
   const auto begin = checked_add(data_offset, record.offset);
   const auto end = begin ? checked_add(*begin, record.bytes) : std::nullopt;

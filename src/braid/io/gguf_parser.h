@@ -10,11 +10,11 @@
 
 namespace braid {
 
-// What a GGUF file says before its tensor data. Keys and values point into the parsed bytes.
+// A GGUF file's contents before the tensor data. Keys and values point into the parsed bytes.
 struct GgufContents {
   uint32_t version = 0;
   int64_t alignment = 32;
-  int64_t data_offset = 0;  // where the tensor data begin, from the start of the file
+  int64_t data_offset = 0;  // begin of the tensor data, from the start of the file
   GgufMetadata metadata;
   TensorTable tensors;
 };

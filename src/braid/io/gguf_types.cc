@@ -41,8 +41,8 @@ constexpr Numbered known(uint32_t id, std::string_view name, int elems, int byte
   return {id, {name, elems, bytes, std::nullopt}};
 }
 
-// Formats that were taken out of GGUF (q4_2, q4_3, q4_0_4_4, ...) or that live in memory alone
-// (q8_1, q8_k) are here to be refused by name.
+// Formats no longer in GGUF (q4_2, q4_3, q4_0_4_4, ...) and formats for memory alone (q8_1, q8_k)
+// are listed to be refused by name.
 constexpr auto kTensorTypes = std::to_array<Numbered>({
     supported(0, DType::f32, "f32", 1, 4),
     supported(1, DType::f16, "f16", 1, 2),

@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// Types of metadata values, numbered as the format numbers them.
+// Types of metadata values, with the format's numbers.
 enum class GgufType : uint32_t {
   u8 = 0,
   i8 = 1,
@@ -41,10 +41,10 @@ struct GgufTensorType {
   std::optional<DType> dtype;
 };
 
-// Nothing where the id is none of the format's.
+// Nothing for an id outside the format.
 const GgufTensorType* gguf_tensor_type(uint32_t id);
 
-// The names of those with a dtype, for messages: "f32, f16, q4_0, ...".
+// Names of the types with a dtype, for messages: "f32, f16, q4_0, ...".
 std::string readable_gguf_types();
 
 }  // namespace braid

@@ -10,20 +10,20 @@
 
 namespace braid {
 
-// A model folder as Hugging Face lays it out: config.json, model.safetensors or its shards with
+// A model folder in Hugging Face's layout: config.json, model.safetensors or its shards with
 // model.safetensors.index.json, and the files around them.
 class HfFolder {
  public:
-  // Opens and checks config.json and all weight files; fails with kNotFound where one is missing.
+  // Opens and checks config.json and all weight files; fails with kNotFound for a missing file.
   explicit HfFolder(const std::string& path);
 
   const std::string& path() const { return path_; }
   const JsonObject& config() const { return config_; }
-  // generation_config.json; without fields where there is no such file.
+  // generation_config.json; without fields if the file is missing.
   const JsonObject& generation_config() const { return generation_config_; }
   const WeightSource& weights() const { return *weights_; }
 
-  // The path of a file of the folder ("tokenizer.json"); file() fails with kNotFound.
+  // The path of a file in the folder ("tokenizer.json"); file() fails with kNotFound.
   std::optional<std::string> find_file(std::string_view name) const;
   std::string file(std::string_view name) const;
 

@@ -15,7 +15,7 @@ namespace braid {
 // absent. Copying is cheap: the parsed text is shared.
 class JsonObject {
  public:
-  // Fails with kMalformed where `value` is no object. `origin` names it in messages.
+  // Fails with kMalformed if `value` is no object. `origin` names the value in messages.
   JsonObject(std::string origin, nlohmann::json value);
   // A JSON file, read as read_json_file does.
   static JsonObject read(const std::string& path);

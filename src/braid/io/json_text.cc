@@ -55,7 +55,7 @@ class StrictJson {
 
   const std::string& origin_;
   int max_depth_;
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  std::vector<std::set<std::string>> keys_;  // open objects' keys
 };
 
 }  // namespace

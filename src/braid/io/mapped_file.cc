@@ -95,7 +95,7 @@ void advise(std::span<const std::byte> bytes, Advice advice) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
   const uintptr_t end = begin + bytes.size();
-  // The pages at the edges hold neighbours too: they are read ahead with these bytes, not
+  // Pages at the edges hold neighbouring bytes too: they are read ahead with these bytes, not
   // forgotten.
   const bool forget = advice == Advice::kDontNeed;
   const uintptr_t first = (forget ? begin + page - 1 : begin) / page * page;

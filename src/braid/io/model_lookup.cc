@@ -25,7 +25,7 @@ bool is_file(const fs::path& path) {
   return !path.empty() && fs::is_regular_file(path, ignored);
 }
 
-// Names in a folder, sorted; none where it cannot be read.
+// Names in a folder, sorted; none for an unreadable folder.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;

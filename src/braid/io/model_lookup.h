@@ -21,13 +21,13 @@ using Environment = std::function<const char*(const char* name)>;  // as std::ge
 // As the environment says: XDG_CACHE_HOME, HF_HUB_CACHE, HF_HOME, OLLAMA_MODELS, HOME, PATH.
 ModelStores model_stores(const Environment& environment);
 
-// The path of the model that a user names, by the first of these that fits:
-//   a path                            of a model file or folder, or of a repository in the cache
-//   ORG/REPO, ORG/REPO@REVISION       in Hugging Face's cache; with :NAME the GGUF file among
-//   several NAME                              a file or folder in Braid's cache, its ending may
-//   lack NAME, NAME:TAG, hf.co/ORG/REPO    in ollama's store
-// Nothing is downloaded. Fails with kNotFound, naming the places and the command that fetches it,
-// and with kInvalidArgument where several files fit.
+// The path of the model that a user names, by the first form that fits:
+//   a path                            to a model file or folder, or to a repository in the cache
+//   ORG/REPO, ORG/REPO@REVISION       in Hugging Face's cache; :NAME picks a GGUF file
+//   NAME                              a file or folder in Braid's cache, the ending is optional
+//   NAME, NAME:TAG, hf.co/ORG/REPO    in ollama's store
+// Nothing is downloaded. Fails with kNotFound, naming the places and the command for a download,
+// and with kInvalidArgument if several files fit.
 std::string find_model(const std::string& name, const ModelStores& stores);
 
 // The model fetched by `make model`, if present.

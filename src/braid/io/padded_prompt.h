@@ -9,11 +9,11 @@
 
 namespace braid {
 
-// A prompt as a text encoder takes it: a fixed number of tokens.
+// A prompt for a text encoder: a fixed number of tokens.
 struct PaddedPrompt {
   std::vector<int32_t> ids;  // [length]
-  int64_t tokens = 0;        // how many of them are the prompt's, with BOS and EOS
-  std::string cut;           // text of tokens that did not fit; empty if all did
+  int64_t tokens = 0;        // the prompt's tokens, with BOS and EOS
+  std::string cut;           // text of tokens that did not fit; empty if all fit
 };
 
 // Encodes `text` as transformers' tokenizers do with padding to `length` and truncation: the

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// One safetensors file, mapped; the weights are not touched by opening it.
+// A mapped safetensors file; opening the file touches no weights.
 class SafetensorsFile final : public WeightSource {
  public:
   // Fails as MappedFile and parse_safetensors do.

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// What a safetensors file says before its tensor data.
+// A safetensors file's contents before the tensor data.
 struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  // "__metadata__"
   TensorTable tensors;

@@ -130,7 +130,7 @@ class HeaderReader final : public json::json_sax_t {
     kMetadata,       // in __metadata__
     kMetadataValue,  // before its string
     kTensor,         // in a tensor's object
-    kDtype,          // before or in the value of that field
+    kDtype,          // before or in the value of dtype
     kShape,
     kOffsets,
   };
@@ -186,7 +186,7 @@ class HeaderReader final : public json::json_sax_t {
   int arrays_ = 0;
   std::string name_;            // of the entry, quoted for messages
   std::string_view field_;      // of the tensor
-  std::array<bool, 3> seen_{};  // which of kFields the tensor has
+  std::array<bool, 3> seen_{};  // kFields that the tensor has
   std::string metadata_key_;
   std::vector<int64_t> list_;
 };

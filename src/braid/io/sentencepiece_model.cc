@@ -12,7 +12,7 @@ class Fields {
  public:
   struct Field {
     uint32_t number = 0;
-    uint64_t value = 0;     // of a number; 32 bits of a float
+    uint64_t value = 0;     // a number; or a float's 32 bits
     std::string_view text;  // of a string or message
   };
   Fields(std::string_view bytes, std::string_view message, std::string_view name)

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// What is read of a SentencePiece model file. The views point into the file's bytes.
+// The used parts of a SentencePiece model file. The views point into the file's bytes.
 struct SentencePieceModel {
   struct Piece {
     std::string_view text;

@@ -24,7 +24,7 @@ struct TensorRecord {
   int64_t bytes = 0;
 };
 
-// What a tensor is, without its data.
+// A tensor's description, without its data.
 struct TensorType {
   DType dtype = DType::f32;
   Shape shape;
@@ -37,24 +37,24 @@ struct TensorType {
 // A file's facts about a tensor, for listings; valid while its source lives.
 struct TensorInfo {
   std::string_view name;
-  std::string_view type;           // as the file's format calls it; may be one Braid cannot use
+  std::string_view type;           // the format's name for it; Braid may lack the type
   std::span<const int64_t> shape;  // outermost first
   int64_t bytes = 0;
 };
 
-// The number of elements of a shape from a file; nothing for a negative dimension, or if
-// the product overflows even without its zeros (so that no order of multiplying can
+// The number of elements in a shape from a file; nothing for a negative dimension, or if
+// the product overflows even without its zeros (so no order of multiplying can
 // overflow).
 std::optional<int64_t> checked_elems(std::span<const int64_t> shape);
 
-// The tensors of one file by name.
+// A file's tensors by name.
 class TensorTable {
  public:
   static constexpr int64_t kMaxDim = INT32_MAX;  // kernels index one dimension with 32 bits
 
   TensorTable() = default;
-  // Fails with kMalformed where two tensors share a name. `readable` lists the types that Braid
-  // computes with, as the file's format calls them, for messages.
+  // Fails with kMalformed if two tensors share a name. `readable` lists Braid's types by the file
+  // format's names, for messages.
   TensorTable(std::string file, std::vector<TensorRecord> records, std::string readable);
 
   const std::vector<TensorRecord>& records() const { return records_; }  // in the file's order

@@ -233,7 +233,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
 std::string Tokenizer::defuse(std::string_view text, std::string_view mark) const {
   std::string own(text.size(), '\0');
   impl_->special_texts.cover(text, own);
-  // Which characters a normalizer makes a token of is not known: all are marked then.
+  // The characters that a normalizer turns into a token are unknown: all are marked then.
   const std::string plain = normalized(text, impl_->normalizer);
   std::string found(plain.size(), '\0');
   if (impl_->normalized_special_texts.cover(plain, found)) own.assign(text.size(), '\1');

@@ -14,7 +14,7 @@ namespace braid {
 
 struct EncodeOptions {
   bool add_special = true;     // put the model's prefix and suffix (BOS, EOS) around the text
-  bool parse_special = false;  // take the text of special tokens in `text` for those tokens
+  bool parse_special = false;  // read special tokens' text in `text` as those tokens
   // A character directly before this mark takes no part in a special token; the marks themselves
   // are dropped (see Tokenizer::defuse). Empty: there are none.
   std::string_view mark = {};
@@ -62,15 +62,15 @@ class Tokenizer {
   int32_t vocab_size() const;
   const SpecialIds& special() const;
 
-  // All of these fail with kInvalidArgument on an id out of range.
+  // All fail with kInvalidArgument on an id out of range.
   std::string_view piece(int32_t id) const;  // as the vocabulary spells it, "Ġthe" or "▁the"
-  std::string bytes(int32_t id) const;       // the id's bytes of the text, perhaps part of a
-                                             // character; a special token gives its text
+  std::string bytes(int32_t id) const;       // the id's bytes in text, perhaps part of a character;
+                                             // a special token gives its text
   TokenType type(int32_t id) const;
-  bool is_special(int32_t id) const;  // control and unknown tokens, and added tokens that say so
+  bool is_special(int32_t id) const;            // control, unknown and added special tokens
   bool is_end_of_generation(int32_t id) const;  // EOS, end of turn, end of text, ...
 
-  // The id whose piece is spelled so.
+  // The id with this spelling of its piece.
   std::optional<int32_t> find(std::string_view piece) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-// The last character of text that is not empty.
+// The last character of a non-empty text.
 Utf8Char last_char(std::string_view text) {
   size_t at = text.size() - 1;
   while (at > 0 && text.size() - at < 4 && (text[at] & 0xc0) == 0x80) --at;

@@ -16,7 +16,7 @@ struct AddedCut {
 };
 
 // Finds added tokens in text: at each place the longest token that starts there, from left to
-// right. Cost: the bytes of the text times the length of the longest token, at worst.
+// right. Cost: the text's bytes times the longest token's length, at worst.
 class AddedTokens {
  public:
   AddedTokens() = default;
@@ -29,8 +29,8 @@ class AddedTokens {
   void cut(std::string_view text, bool special, std::string_view own,
            std::vector<AddedCut>& out) const;
 
-  // Sets own[i] to 1 for each byte of each occurrence of a token, from any start. True if any
-  // occurs. `own` is [bytes of text].
+  // Sets own[i] to 1 for each byte in an occurrence of a token, from any start. True if any occurs.
+  // `own` is [bytes of text].
   bool cover(std::string_view text, std::string& own) const;
 
  private:

@@ -201,7 +201,7 @@ void Bpe::merge_long(std::string_view word, BpeScratch& scratch) const {
   std::erase_if(symbols, [](const Symbol& s) { return s.size == 0; });
 }
 
-// The id of a word that is a piece of the model, or -1.
+// The id of a word that is a piece in the model, or -1.
 int32_t Bpe::whole_word(std::string_view word) const {
   int32_t id = -1;
   if (!spec_.byte_level) {

@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Working memory of an encode call: the words met so far, and memory reused for each word.
+// Working memory for an encode call: the words met so far, and memory reused for each word.
 class BpeScratch {
  public:
   // Keeps the ids of short words if `text_bytes`, the size of the whole input, makes keeping pay.
@@ -45,9 +45,9 @@ class BpeScratch {
   std::vector<Candidate> heap_;
 };
 
-// Byte pair encoding of one word: the pair of neighbours with the smallest rank (leftmost among
-// equals) becomes one token, until none is left.
-// Source: Sennrich et al., 2016, section 3.2; scores and byte fallback: SentencePiece.
+// Byte pair encoding of a word: the neighbouring pair with the smallest rank (leftmost among
+// equals) becomes a token, until no pair is left. Source: Sennrich et al., 2016, section 3.2;
+// scores and byte fallback: SentencePiece.
 class Bpe {
  public:
   // `spec`, `vocab` and `flags` (TokenFlags, [V]) must outlive the model. Fails with kMalformed as
@@ -77,9 +77,9 @@ class Bpe {
   // No piece holds a "▁" behind another character, so no merge crosses into a "▁": the text may be
   // cut there without changing ids.
   bool cut_at_marks_ = false;
-  std::array<int32_t, 256> bytes_;  // byte level: id of each byte; byte fallback: id of <0xNN>
+  std::array<int32_t, 256> bytes_;  // byte level: each byte's id; byte fallback: id of <0xNN>
   std::array<int32_t, 128> ascii_;  // id of each ASCII character
-  std::array<int32_t, 256> ends_;   // byte level: id of each byte at the end of a word
+  std::array<int32_t, 256> ends_;   // byte level: each byte's id at the end of a word
 };
 
 }  // namespace braid

@@ -18,7 +18,7 @@ class CharMap {
   // fit.
   explicit CharMap(std::string_view blob);
 
-  // The result of the shortest entry at the begin of `text`; nothing without an entry.
+  // The result for the shortest entry at the begin of `text`; nothing without an entry.
   std::optional<std::string_view> find(std::string_view text) const;
 
  private:

@@ -34,7 +34,7 @@ bool spells_byte(std::string_view piece, const TokenizerSpec& spec) {
   return spec.byte_level && is_one_character(piece) && byte_of(decode_utf8(piece, 0).code) >= 0;
 }
 
-// <...> or [...]: a file's ids of BOS and of end tokens may be stale, and name a piece that text
+// <...> or [...]: a file's ids for BOS and end tokens may be stale, and name a piece that text
 // needs.
 bool looks_special(std::string_view piece) {
   return piece.size() > 2 && ((piece.front() == '<' && piece.back() == '>') ||

@@ -107,7 +107,7 @@ TokenizerSpec tokenizer_from_gguf(const GgufMetadata& metadata, std::string_view
   if (const auto types = metadata.find<std::vector<int32_t>>("tokenizer.ggml.token_type")) {
     spec.types.reserve(types->size());
     for (const int32_t type : *types) {
-      // Numbers that do not fit become 0, which Tokenizer refuses by place and value.
+      // Numbers out of range become 0, which Tokenizer refuses by place and value.
       spec.types.push_back(static_cast<TokenType>(type < 0 || type > 255 ? 0 : type));
     }
   }
@@ -146,7 +146,8 @@ TokenizerSpec tokenizer_from_gguf(const GgufMetadata& metadata, std::string_view
   if (const int32_t eom = id("tokenizer.ggml.eom_token_id"); eom != -1) {
     spec.end_of_generation.push_back(eom);
   }
-  // Converters have typed names of end tokens as normal: as in llama.cpp they are control tokens.
+  // Converters give some end tokens the type normal: here these are control tokens, as in
+  // llama.cpp.
   if (spec.types.empty()) spec.types.resize(spec.pieces.size(), TokenType::kNormal);
   for (size_t i = 0; i < std::min(spec.types.size(), spec.pieces.size()); ++i) {
     TokenType& type = spec.types[i];

@@ -55,7 +55,7 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& root, const JsonNode& 
   return tokens;
 }
 
-// One allocation for all strings of a spec, sized before the first is put in.
+// A single allocation for all strings in a spec, sized before the first string.
 class Arena {
  public:
   void reserve(size_t bytes) { text_->reserve(bytes); }

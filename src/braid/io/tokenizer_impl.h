@@ -16,14 +16,14 @@
 
 namespace braid {
 
-// What a Tokenizer and its StreamDecoders share. The members point into each other: never moved.
+// Shared by a Tokenizer and its StreamDecoders. The members point into each other: never moved.
 struct Tokenizer::Impl {
   explicit Impl(TokenizerSpec given);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   void check_range(int32_t id) const;
-  // Of an id in range; `space` is what DecodeRule::space becomes.
+  // For an id in range; `space` is the text for DecodeRule::space.
   void append_bytes(int32_t id, std::string_view space, std::string& out) const;
   void append_spelled(std::string_view piece, std::string_view space, std::string& out) const;
 
@@ -37,7 +37,7 @@ struct Tokenizer::Impl {
   AddedTokens raw_added;
   AddedTokens normalized_added;
   AddedTokens special_texts;             // all special tokens, by their own text
-  AddedTokens normalized_special_texts;  // those looked for in normalized text, as found there
+  AddedTokens normalized_special_texts;  // tokens looked for in normalized text, in normalized form
 };
 
 }  // namespace braid

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// A place in a JSON document of a model folder, read with messages that name the place.
+// A place in a model folder's JSON document, read with messages that name the place.
 class JsonNode {
  public:
   using Json = nlohmann::json;
@@ -28,12 +28,12 @@ class JsonNode {
   bool boolean(bool otherwise) const;
   const std::string& text() const;
   const std::string& text(const std::string& otherwise) const;
-  // In [0, limit); fails for an id out of that range.
+  // In [0, limit); fails for an id outside this range.
   int32_t id(int64_t limit) const;
 
   std::string shown() const;  // the value for a message, cut short
   [[noreturn]] void expected(std::string_view what) const;
-  // Fails with kUnsupported: the value, and those that are known.
+  // Fails with kUnsupported: the value, and the known values.
   [[noreturn]] void unsupported(std::string_view known) const;
 
  private:

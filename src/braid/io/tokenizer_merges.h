@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// Two tokens that become one.
+// A merge: a pair of tokens that becomes a single token.
 struct Merge {
   uint32_t rank = UINT32_MAX;  // the smallest goes first; UINT32_MAX: these do not merge
   int32_t id = -1;

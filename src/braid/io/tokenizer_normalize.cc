@@ -12,7 +12,7 @@ bool any_own(std::string_view own) {
   return own.find('\1') != own.npos;
 }
 
-// An ASCII character composes with nothing before: NFC of a text is the NFC of its parts, each an
+// An ASCII character composes with nothing before: NFC over a text is NFC over its parts, each an
 // ASCII character and its followers.
 void nfc(MarkedText& marked) {
   if (marked.own.empty()) {
@@ -38,7 +38,7 @@ void nfc(MarkedText& marked) {
   marked = std::move(out);
 }
 
-// Text built from parts of another text, with the marks of the parts' sources.
+// Text built from another text's parts, with their sources' marks.
 class Rewritten {
  public:
   explicit Rewritten(const MarkedText& from) : from_(from) {}

@@ -14,7 +14,7 @@ namespace braid {
 // Text, with marks for a user's bytes, which must not spell special tokens.
 struct MarkedText {
   std::string text;
-  std::string own;  // [bytes of text], 1 where a user wrote the byte; empty: nowhere
+  std::string own;  // [bytes of text], 1 for a byte from a user; empty: none
 };
 
 // `text` less its marks: a character with a mark directly behind it is a user's own.
@@ -23,7 +23,7 @@ MarkedText unmark(std::string_view text, std::string_view mark);
 // `text` with `mark` behind every character whose first byte `own` has set.
 std::string mark_own(std::string_view text, std::string_view own, std::string_view mark);
 
-// Steps that change a text before its tokens are looked for, made ready.
+// Prepared steps that change a text before the search for its tokens.
 class Normalizer {
  public:
   // Fails with kMalformed on a step that replaces the empty text or has a broken map, with

@@ -8,11 +8,11 @@
 
 namespace braid {
 
-// Kind of a vocabulary entry, with the numbers of GGUF's tokenizer.ggml.token_type.
+// A vocabulary entry's kind, with the numbers in GGUF's tokenizer.ggml.token_type.
 enum class TokenType : uint8_t {
   kNormal = 1,
   kUnknown = 2,
-  kControl = 3,      // has no text of its own: <|im_end|>, </s>
+  kControl = 3,      // without text: <|im_end|>, </s>
   kUserDefined = 4,  // matched in any text before the model sees it
   kUnused = 5,
   kByte = 6,  // <0x41> of a byte fallback
@@ -29,11 +29,11 @@ struct AddedToken {
   bool normalized = false;   // matched in normalized text, else in the raw text
 };
 
-// One step of the normalizer, in order.
+// A step of the normalizer, in order.
 struct NormalizeStep {
   enum class Kind : uint8_t {
     kNfc,             // Unicode normalization form C
-    kPrepend,         // `to` in front of text that is not empty
+    kPrepend,         // `to` in front of a non-empty text
     kReplace,         // each `from` by `to`
     kReplaceMatches,  // each match of the pattern `from` by `to`
     kLowercase,
@@ -51,11 +51,11 @@ struct SplitStep {
   enum class Kind : uint8_t {
     kGpt2,         // GPT-2's pattern
     kLlama3,       // Llama-3's pattern: digits in groups of up to three, newlines apart
-    kQwen2,        // Llama-3's with digits one by one
+    kQwen2,        // Llama-3's with single digits
     kDigits,       // every digit by itself
     kDigitRuns,    // runs of digits apart from the rest
     kRegex,        // `text` is a pattern; `behavior` says how matches are used
-    kPrefixSpace,  // a space in front of a piece without one
+    kPrefixSpace,  // a space in front of a piece without a space
     kMetaspace,    // spaces become `text`, which also starts each word
     kWhitespace,   // cuts at white space, which is dropped
   };
@@ -63,8 +63,8 @@ struct SplitStep {
   enum class Behavior : uint8_t {
     kIsolated,            // matches and the gaps between them are pieces
     kRemoved,             // gaps are pieces, matches are dropped
-    kMergedWithPrevious,  // a match ends the piece of the gap before it
-    kMergedWithNext,      // a match begins the piece of the gap behind it
+    kMergedWithPrevious,  // a match ends the piece before it
+    kMergedWithNext,      // a match begins the piece behind it
     kContiguous,          // neighbouring matches are one piece
   };
   Kind kind = Kind::kGpt2;
@@ -80,9 +80,9 @@ struct DecodeRule {
   bool byte_level = false;     // pieces spell bytes in GPT-2's alphabet; else they are UTF-8
   bool byte_fallback = false;  // <0x41> is a byte
   std::string space;           // what stands for a space ("▁"); empty: nothing does
-  int strip_left = 0;          // so many spaces are cut from the start of the text
+  int strip_left = 0;          // number of spaces cut from the start of the text
   bool strip_first = false;    // every `space` of the first token is cut (Metaspace)
-  std::string end_of_word;     // at the end of a piece it is a space (CLIP's "</w>"); or empty
+  std::string end_of_word;     // becomes a space at a piece's end (CLIP's "</w>"); or empty
 };
 
 struct MergePair {
@@ -111,7 +111,7 @@ struct TokenizerSpec {
   std::string end_of_word;               // mark behind the last character of a word; or empty
   bool byte_level = false;     // the text is spelled in GPT-2's byte alphabet; else in characters
   bool byte_fallback = false;  // characters without a piece are spelled as <0x41> bytes
-  int32_t unknown = -1;        // what other characters become; -1: they are dropped
+  int32_t unknown = -1;        // replaces other characters; -1: drops them
   bool fuse_unk = false;       // a run of unknown characters is a single token
   bool ignore_merges = false;  // a word that is a piece needs no merging (Llama-3)
   std::vector<NormalizeStep> normalize;

@@ -11,13 +11,13 @@
 namespace braid {
 
 // End of the piece that starts at `at` under a hand-written pattern; equal to the pattern's match
-// there. `kind` is kGpt2, kLlama3, kQwen2, kDigits or kDigitRuns.
+// at this place. `kind` is kGpt2, kLlama3, kQwen2, kDigits or kDigitRuns.
 size_t piece_end(SplitStep::Kind kind, std::string_view text, size_t at);
 
 // The regular expression that kGpt2, kLlama3 and kQwen2 stand for.
 std::string_view pattern_of(SplitStep::Kind kind);
 
-// Cuts normalized text into the words that the model merges within, one step after another.
+// Cuts normalized text into words, step by step; the model merges inside words alone.
 class PreTokenizer {
  public:
   explicit PreTokenizer(const std::vector<SplitStep>& steps);

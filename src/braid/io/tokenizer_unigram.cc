@@ -73,7 +73,7 @@ void Unigram::prefixes(std::string_view text, const Found& found) const {
 void Unigram::encode(std::string_view text, std::vector<int32_t>& ids) const {
   struct Node {
     double score = 0;         // of the best way to spell the text up to here
-    size_t begin = SIZE_MAX;  // of that way's last piece; SIZE_MAX: no way is known
+    size_t begin = SIZE_MAX;  // begin of the best way's last piece; SIZE_MAX: no way is known
     int32_t id = -1;
   };
   std::vector<Node> ends(text.size() + 1);

@@ -19,8 +19,8 @@ class Unigram {
   // Fails with kMalformed on a log probability that is not finite, or without an unknown token.
   Unigram(const TokenizerSpec& spec, std::span<const uint8_t> flags);
 
-  // Appends the ids of `text`, a word of the pre-tokenizer. Cost: bytes times the length of the
-  // longest piece.
+  // Appends the ids for `text`, a word from the pre-tokenizer. Cost: bytes times the longest
+  // piece's length.
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
 
  private:

@@ -54,7 +54,7 @@ bool is_space(char32_t c) {
          c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-// Appends the composed form of text[begin, end), which is valid UTF-8.
+// Appends text[begin, end), valid UTF-8, in composed form.
 void compose(std::string_view text, std::string& out) {
   std::vector<utf8proc_int32_t> codes;
   codes.reserve(text.size());

@@ -8,7 +8,7 @@
 namespace braid {
 
 namespace {
-// Random strings never probe so far; a file of chosen strings must not make loading quadratic.
+// Random strings never probe this far; a file with chosen strings must not make loading quadratic.
 constexpr int kMaxProbes = 4096;
 }  // namespace
 

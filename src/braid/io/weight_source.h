@@ -28,10 +28,10 @@ class WeightSource {
   virtual std::string description() const = 0;  // "GGUF v3, 272 tensors"
 
   std::vector<std::string_view> names() const;
-  // As find() and find_type(); fail with kNotFound where there is none.
+  // As find() and find_type(); fail with kNotFound without the tensor.
   TensorView get(std::string_view name) const;
   TensorType type(std::string_view name) const;
-  // Fails with kMalformed, too, where the shape is not the expected one.
+  // Fails with kMalformed, too, for another shape than expected.
   TensorType type(std::string_view name, const Shape& expected) const;
 };
 

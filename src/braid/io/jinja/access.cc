@@ -34,7 +34,7 @@ std::optional<Value> python_attribute(Runtime& runtime, const Value& object,
   return find_method(runtime, object, name);
 }
 
-// The place of an index that may count from the end; nothing if outside.
+// An index that may count from the end, as a place; nothing if outside.
 std::optional<int64_t> place(const Value& key, int64_t size) {
   int64_t i = 0;
   if (!is_integer(key, &i)) return std::nullopt;

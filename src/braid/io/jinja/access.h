@@ -18,7 +18,7 @@ class Path {
  public:
   // `attribute` is a str, an int or None (the item itself).
   Path(Runtime& runtime, const Value& attribute);
-  // A `fallback` that is not None stands for every part that is undefined.
+  // A `fallback` that is not None stands for every undefined part.
   Value operator()(Runtime& runtime, Value item, const Value& fallback = {}) const;
 
  private:

@@ -10,7 +10,7 @@
 #include "braid/io/jinja/operators.h"
 #include "braid/io/jinja/value.h"
 
-// What the parser makes of a template. Names follow Jinja's documentation.
+// The parser's result for a template. Names follow Jinja's documentation.
 namespace braid::jinja {
 
 struct Expr;
@@ -93,7 +93,7 @@ struct Expr {
   Node node;
 };
 
-// What a value may be assigned to: a name, namespace.attribute, or a tuple of targets.
+// A target of an assignment: a name, namespace.attribute, or a tuple of targets.
 struct Target {
   std::string name;
   std::string attribute;  // empty: the name itself

@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// What a chat template makes a prompt of.
+// A chat template's input.
 struct ChatInput {
   nlohmann::ordered_json messages;   // array of objects: {"role": ..., "content": ...}
   nlohmann::ordered_json tools;      // array of JSON schemas, or null

@@ -26,13 +26,13 @@ class ExpressionParser {
   std::string target_name();
   CallArgs call_args();
 
-  // Which of caller, kwargs and varargs have been read since the last reset.
+  // Which names among caller, kwargs and varargs were read since the last reset.
   struct Specials {
     bool caller = false, kwargs = false, varargs = false;
   };
   Specials specials;
 
-  // One level of recursion in the source.
+  // A level of recursion in the source.
   class Nest {
    public:
     explicit Nest(ExpressionParser& parser);

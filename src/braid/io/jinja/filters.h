@@ -12,11 +12,11 @@ struct FilterEntry {
   Filter filter;
 };
 
-// Null without a filter of that name.
+// Null without a filter by this name.
 Filter find_filter(std::string_view name);
 Value apply_filter(Runtime& runtime, std::string_view name, const Value& input, const Args& args);
 
-// The families, each in a file of its own.
+// The families, each in a separate file.
 Filter find_text_filter(std::string_view name);
 Filter find_sequence_filter(std::string_view name);
 Filter find_select_filter(std::string_view name);

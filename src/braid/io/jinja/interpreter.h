@@ -22,7 +22,7 @@ class Interpreter {
   Runtime& runtime() { return rt_; }
   Scope& new_scope(const Scope& parent) { return *rt_.make<Scope>(&parent); }
 
-  // The loop over `iterable`; `depth` counts the levels of a recursive one.
+  // The loop over `iterable`; `depth` counts the levels in a recursive loop.
   Flow run_for(const For& loop, const Value& iterable, const Scope& scope, Text& out,
                int64_t depth);
 

@@ -7,7 +7,7 @@
 // Iteration over values, as Python's iter() and for.
 namespace braid::jinja {
 
-// Fails where Python says that the value is not iterable.
+// Fails for values that Python does not iterate.
 Iterator* make_iterator(Runtime& runtime, const Value& value);
 bool iterable(const Value& value);
 // An iterator from a function that gives the next item, or false at the end.

@@ -20,7 +20,7 @@ Value checked_text(Runtime& runtime, const std::string& text, std::string_view p
   return runtime.str(text);
 }
 
-// Writes json.dumps of each kind of value.
+// Writes each kind of value as json.dumps does.
 class Writer {
  public:
   Writer(Runtime& runtime, const JsonStyle& style)

@@ -79,7 +79,7 @@ class Lexer {
 
   size_t skip_newline(size_t i) const { return at(i) == '\n' ? i + 1 : i; }
 
-  // {%- raw -%} with any spacing: where it ends.
+  // The end of {%- raw -%} with any spacing.
   std::optional<size_t> raw_tag(size_t block) const {
     size_t i = block + 2;
     if (at(i) == '-' || at(i) == '+') ++i;
@@ -104,7 +104,7 @@ class Lexer {
     return std::nullopt;
   }
 
-  // The text before a tag as its sign and lstrip_blocks leave it.
+  // The text before a tag, cut by the tag's sign and lstrip_blocks.
   std::string_view strip_before(std::string_view text, char sign, bool variable) const {
     if (sign == '-') {
       size_t end = text.size();
@@ -173,7 +173,7 @@ class Lexer {
     fail_syntax(opened, "missing end of raw directive");
   }
 
-  // The tokens of a tag up to its end.
+  // A tag's tokens up to its end.
   void tag(bool block) {
     const std::string_view close = block ? "%}" : "}}";
     brackets_.clear();

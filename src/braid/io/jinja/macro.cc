@@ -72,7 +72,7 @@ void Macro::bind(Runtime& runtime, const Args& args, Scope& scope) const {
   set_defaults(runtime, scope);
 }
 
-// The keyword arguments that are no parameters; fails if there are and the macro takes none.
+// Keyword arguments beyond the parameters; fails if some exist and the macro takes none.
 Value Macro::rest_keywords(Runtime& runtime, const Args& args, bool caller_taken) const {
   const auto& parameters = definition_.signature.parameters;
   const size_t given = std::min(args.positional.size(), parameters.size());

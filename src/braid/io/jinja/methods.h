@@ -5,8 +5,8 @@
 
 #include "braid/io/jinja/runtime.h"
 
-// The methods of Python's str, dict, list and tuple that templates may call. A method that would
-// modify its object gives an undefined value, as in the immutable sandbox.
+// Methods of Python's str, dict, list and tuple that templates may call. A method that would modify
+// its object gives an undefined value, as in the immutable sandbox.
 namespace braid::jinja {
 
 using Method = Value (*)(Runtime& runtime, const Value& self, const Args& args);
@@ -15,7 +15,7 @@ struct MethodEntry {
   Method method;
 };
 
-// The method bound to `self`, or nothing when the type has none of that name.
+// The method bound to `self`, or nothing if the type has no such method.
 std::optional<Value> find_method(Runtime& runtime, const Value& self, std::string_view name);
 
 // nullptr: no such method.

@@ -33,7 +33,7 @@ bool drop_underscores(std::string_view text, std::string& out) {
   return true;
 }
 
-// Takes a prefix such as 0x where `base` allows it, and settles base 0.
+// Takes a prefix such as 0x if `base` allows it, and settles base 0.
 bool take_base(std::string& digits, int& base) {
   const char mark = digits.size() > 1 && digits[0] == '0' ? digits[1] | 0x20 : '\0';
   const int named = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;

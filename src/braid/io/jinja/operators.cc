@@ -49,7 +49,7 @@ bool equal_ranges(const Range& a, const Range& b) {
   runtime.fail("'{}' is not supported between '{}' and '{}'", symbol, type_name(a), type_name(b));
 }
 
-// Whether a < b by the first place where they differ, as Python orders lists and tuples.
+// Whether a < b by the first differing place, as Python orders lists and tuples.
 bool less_items(Runtime& runtime, const std::vector<Value>& a, const std::vector<Value>& b,
                 std::string_view symbol) {
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {

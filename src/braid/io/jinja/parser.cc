@@ -162,7 +162,7 @@ class Parser {
     return result;
   }
 
-  // The body of a macro: a separate function, which break cannot leave.
+  // A macro's body: a separate function, which break cannot leave.
   void function_body(MacroDef& macro, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     const auto outer = std::exchange(expressions_.specials, {});

@@ -13,7 +13,7 @@
 
 namespace braid::jinja {
 
-// What one rendering may use. A template comes from a model file and is not trusted.
+// Limits of a rendering. A template comes from a model file and is not trusted.
 struct Limits {
   uint64_t steps = 20'000'000;            // nodes evaluated, items visited, 64-byte pieces written
   size_t heap_bytes = size_t{512} << 20;  // all values made, over the whole rendering
@@ -49,7 +49,7 @@ class Runtime {
       fail_steps();
   }
   void charge(size_t bytes);
-  // Throws if a string of `bytes` would be too long; `bytes` may be any product of sizes.
+  // Throws if a string with `bytes` would be too long; `bytes` may be any product of sizes.
   void check_text(size_t bytes) const;
 
   template <class... A>

@@ -25,7 +25,7 @@ class Scope final : public Object {
     variables_.emplace_back(name, value);
   }
 
-  // Nothing where the name is not defined, also when it is declared and not yet set.
+  // Nothing for an undefined name, also if the name is declared and not yet set.
   std::optional<Value> find(Runtime& runtime, std::string_view name) const {
     for (const Scope* scope = this; scope; scope = scope->parent_) {
       runtime.step(1 + scope->variables_.size() / 8);

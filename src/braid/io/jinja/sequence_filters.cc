@@ -31,7 +31,7 @@ Value first(Runtime& runtime, const Value& input, const Args& args) {
   return runtime.undefined("No first item, sequence was empty.");
 }
 
-// The items backwards, of what Python can reverse: not an iterator.
+// The items backwards, for inputs that Python can reverse: not an iterator.
 std::optional<std::vector<Value>> reversed(Runtime& runtime, const Value& input) {
   if (!iterable(input) || input.get<Iterator*>()) return std::nullopt;
   std::vector<Value> items = collect(runtime, input);

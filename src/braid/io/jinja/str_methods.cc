@@ -43,7 +43,7 @@ bool is_alphanumeric(char32_t c) {
   return utf8::is_letter(c) || utf8::is_numeric(c);
 }
 
-// islower and isupper: at least one cased character, and none of the other case.
+// islower and isupper: at least a character of the wanted case, and none of the other.
 template <bool (*kWanted)(char32_t)>
 Value cased(Runtime& runtime, const Value& self, const Args& args) {
   const Bound bound(runtime, "str", args, {});

@@ -30,7 +30,7 @@ std::string_view strip_text(std::string_view text, std::optional<std::string_vie
                             bool left = true, bool right = true);
 
 std::string title_case(std::string_view text);  // str.title
-// Whether the text has cased characters and all of them satisfy `wanted`.
+// Whether the text has cased characters and all satisfy `wanted`.
 bool all_cased(std::string_view text, bool (*wanted)(char32_t));
 
 // The part of a text selected by a call's arguments 1 and 2, start and end, and the index of the

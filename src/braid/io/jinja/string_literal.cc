@@ -67,7 +67,8 @@ class Unescaper {
     }
   }
 
-  // Python reads a backslash before a character beyond ASCII as that of the character's own escape.
+  // Python reads a backslash before a character beyond ASCII as the backslash of the character's
+  // own escape.
   void spell_out() {
     const auto c = static_cast<uint32_t>(utf8::next(text_, pos_));
     out_ += c < 0x100     ? fmt::format("\\x{:02x}", c)

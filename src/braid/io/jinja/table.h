@@ -6,7 +6,7 @@
 
 namespace braid::jinja {
 
-// The entry with that name in a table of built-ins, or null.
+// The entry by this name in a table of built-ins, or null.
 template <class Entry, size_t N>
 const Entry* find_entry(const Entry (&table)[N], std::string_view name) {
   const Entry* at =

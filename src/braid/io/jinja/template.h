@@ -32,7 +32,7 @@ struct RenderOptions {
 // filters and methods are missing, an unknown filter or test fails where it runs.
 class Template {
  public:
-  // Throws kMalformed or kUnsupported with the line and what is wrong there.
+  // Throws kMalformed or kUnsupported with the line and its fault.
   explicit Template(std::string_view source);
   ~Template();
   Template(Template&&) noexcept;

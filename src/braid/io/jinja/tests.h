@@ -12,7 +12,7 @@ struct TestEntry {
   Test test;
 };
 
-// Null without a test of that name.
+// Null without a test by this name.
 Test find_test(std::string_view name);
 bool apply_test(Runtime& runtime, std::string_view name, const Value& input, const Args& args);
 

@@ -28,7 +28,7 @@ void append_escaped(std::string& out, char32_t c, char quote_mark) {
   }
 }
 
-// Writes repr() of each kind of value.
+// Writes each kind of value as repr() does.
 struct Repr {
   Runtime& runtime;
   Text& out;

@@ -14,10 +14,10 @@ std::string to_str(Runtime& runtime, const Value& value);
 std::string to_repr(Runtime& runtime, const Value& value);
 std::string quote(std::string_view text);  // repr of a string
 
-// The text of a string without a copy, of anything else by str(); `storage` backs the latter.
+// A string's text without a copy, any other value's str(); `storage` backs the str().
 std::string_view text_of(Runtime& runtime, const Value& value, std::string& storage);
 
-// HTML-escaped, as the filter `escape` does; what is marked safe stays as it is.
+// HTML-escaped, as the filter `escape` does; text marked safe stays unchanged.
 Value escape_html(Runtime& runtime, const Value& value);
 
 }  // namespace braid::jinja

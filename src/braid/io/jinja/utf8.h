@@ -11,7 +11,7 @@ namespace braid::jinja::utf8 {
 
 bool valid(std::string_view text);
 
-// The code point that starts at byte `pos`; moves `pos` past it.
+// The code point that starts at byte `pos`; moves `pos` past the code point.
 char32_t next(std::string_view text, size_t& pos);
 void append(std::string& out, char32_t c);
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMaxSide = 1'000'000;  // libpng's own limit
 
 // libpng reports an error by a jump. A function that calls libpng after setjmp has no objects to
-// destroy: all its data is in one of these, made by the caller.
+// destroy: all its data is in a struct made by the caller.
 struct Message {
   char text[200] = {};
 };
@@ -154,7 +154,7 @@ std::string encode_png(const RgbImage& image, const PngTexts& texts) {
   w.info = w.png ? png_create_info_struct(w.png) : nullptr;
   if (!w.info) fail(ErrorCode::kResource, "libpng has no memory for a file");
   for (const auto& [keyword, text] : texts) {
-    // libpng takes pointers to char that it does not write to.
+    // libpng takes pointers to char and does not write through them.
     png_text& entry = w.texts.emplace_back();
     entry.compression = is_ascii(text) ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
     entry.key = const_cast<char*>(keyword.c_str());

@@ -7,7 +7,7 @@
 #include "braid/kernels/cpu/isa.h"
 #include "braid/tensor/quant.h"
 
-// What the files that bind ops to kernels share.
+// Shared by the files that bind ops to kernels.
 namespace braid::cpu {
 
 // A small weight (norm, bias) of any float dtype as f32; empty without a weight.

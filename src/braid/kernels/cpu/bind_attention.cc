@@ -109,7 +109,7 @@ BoundKernel bind_append(const LaunchArgs& args, Isa isa) {
   };
 }
 
-// A RopeSpec and the frequencies that it points to.
+// A RopeSpec with its frequencies.
 struct Rotation {
   std::vector<double> inv_freq;
   RopeSpec spec;

@@ -33,7 +33,7 @@ BoundKernel bind_all_reduce(const LaunchArgs& args, fabric::Comm& comm) {
   };
 }
 
-// Elements of each rank's part of a step's tokens; every thread has separate room.
+// Elements in each rank's part of a step's tokens; every thread has separate room.
 class PartSizes {
  public:
   PartSizes(int ranks, int threads)
@@ -76,7 +76,7 @@ BoundKernel bind_all_gather(const LaunchArgs& args, fabric::Comm& comm) {
   }
   BRAID_CHECK(attrs.dim < 2, "the CPU backend gathers rows and columns, not dimension {}",
               attrs.dim);
-  // Rows of no batch axis are columns of a single row.
+  // Rows without a batch axis are columns of a single row.
   const bool flat = attrs.dim == 0;
   const int64_t bytes = flat ? call.in[0].row_bytes : kFloat;
   std::vector<int64_t> widths;

@@ -25,7 +25,7 @@ const float* column_of(const TensorView& modulation, int64_t column) {
   return column == ops::kNoColumn ? nullptr : modulation.as<const float>() + column;
 }
 
-// Rows of x that share a row of the modulation.
+// Rows of x per row of the modulation.
 int64_t rows_per_sequence(const TensorView& x, const TensorView& modulation) {
   return modulation.data == nullptr ? 1 : std::max<int64_t>(1, x.shape[0] / modulation.shape[0]);
 }

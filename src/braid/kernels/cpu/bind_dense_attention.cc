@@ -19,7 +19,7 @@ int64_t scratch_bytes(int64_t head_dim) {
   return round_up(floats * static_cast<int64_t>(sizeof(float)), 64);
 }
 
-// A call's work: (sequence, block of queries, head), each by one thread.
+// A call's work: (sequence, block of queries, head), a thread each.
 class DenseAttention {
  public:
   DenseAttention(const LaunchArgs& args, Isa isa)
@@ -57,7 +57,7 @@ class DenseAttention {
   struct Block {
     int64_t b;
     size_t part;
-    int64_t row;  // of the part, in its sequence
+    int64_t row;  // row in the part, within its sequence
     int64_t rows;
     int64_t position;  // of the first row in the sequence
     int64_t head;

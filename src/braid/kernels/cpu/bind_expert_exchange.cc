@@ -28,7 +28,7 @@ class Packed {
   int64_t tokens() const { return call_.extents()[attrs().axis]; }
   int32_t* told(int q) const { return told_ + q * words_told(attrs()); }
 
-  // Packs the choices for rank q, and says in `one` and `back` where its sums come back.
+  // Packs the choices for rank q, and writes the place of the returning sums to `one` and `back`.
   void pack(int q) const {
     const ExchangeAttrs& a = attrs();
     const int64_t P = a.ranks();
@@ -83,8 +83,8 @@ BoundKernel bind_dispatch(const LaunchArgs& args, fabric::Endpoint& endpoint) {
   };
 }
 
-// Calls f(first token, number) for runs of neighbouring tokens that go to q, in order, of a call of
-// dispatch.
+// Calls f(first token, number) for each run of neighbouring tokens that dispatch sends to q, in
+// order.
 template <class F>
 void for_runs(const OpCall& call, const ExchangeAttrs& a, int q, F&& f) {
   const int64_t P = a.ranks(), tokens = call.extents()[a.axis];

@@ -1,4 +1,4 @@
-// Binds the exchange of expert rows that is fused with the experts' products.
+// Binds the exchange of expert rows fused with the experts' products.
 #include "braid/kernels/cpu/expert_product.h"
 #include "braid/kernels/cpu/expert_rows.h"
 #include "braid/kernels/cpu/pointwise/combine.h"

@@ -1,4 +1,4 @@
-// Binds the ops of pictures and of text encoders.
+// Binds ops for pictures and text encoders.
 #include <cmath>
 #include <cstring>
 
@@ -74,7 +74,7 @@ BoundKernel bind_conv3d(const LaunchArgs& args, Isa isa) {
   };
 }
 
-// Loops over channels that the compiler makes vectors of.
+// Loops over channels, which the compiler turns into vector code.
 BoundKernel bind_latent_scale(const LaunchArgs& args, Isa) {
   return [&call = args.call](const Team& team) {
     const auto& a = call.attrs<ops::LatentScaleAttrs>();
@@ -150,7 +150,7 @@ BoundKernel bind_group_norm_by(const LaunchArgs& args, Isa isa) {
                    });
 }
 
-// Moves of edge_rows and with_halo: each thread takes a share of a run's bytes.
+// Moves for edge_rows and with_halo: each thread takes a share of a run's bytes.
 template <class A>
 BoundKernel bind_moves(const LaunchArgs& args, Isa) {
   return [&call = args.call](const Team& team) {

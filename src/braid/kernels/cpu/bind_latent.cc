@@ -46,10 +46,10 @@ BoundKernel bind_append(const LaunchArgs& args) {
   };
 }
 
-// What the absorbed form has in scratch, for the rows of its sequences: A of them at most.
+// The absorbed form's scratch, for the rows of its sequences: at most A rows.
 struct Scratch {
   int64_t A = 0;
-  int64_t width = 0;  // of a row of queries and results
+  int64_t width = 0;  // columns in a row of queries and results
   int64_t tokens = 0, start = 0, queries = 0, results = 0, rows = 0, result_rows = 0, begin = 0,
           product = 0, attention = 0, plain = 0, total = 0;
 
@@ -79,7 +79,7 @@ struct Scratch {
     plain = take(LatentPlain::scratch_bytes(n, a.transposed, T, k_b, v_b, threads));
   }
 
-  // A product of each head with its K columns of all rows.
+  // Each head's product over its K columns in all rows.
   ExpertLinearDesc desc(const ops::LatentSizes& n, int64_t K, const DType& dtype,
                         int threads) const {
     return {.rows = A * n.H, .rows_of_one = A, .K = K, .weights = {&dtype, 1}, .threads = threads};
@@ -152,7 +152,7 @@ class BoundLatent {
   void absorbed(int64_t A, const Team& team) const {
     const auto* tokens = at<int32_t>(at_.tokens);
     auto* queries = at<float>(at_.queries);
-    // Head h has rows (a, h) of queries and of results.
+    // Head h has rows (a, h) among queries and results.
     auto *rows = at<int32_t>(at_.rows), *result_rows = at<int32_t>(at_.result_rows);
     auto* begin = at<int32_t>(at_.begin);
     const Range heads = team.share(n_.H), mine = team.share(A);

@@ -20,7 +20,7 @@ size_t weight_count(const Op& op) {
   return (op.inputs.size() - 1) / 2;
 }
 
-// A LinearDesc and the weights that it points to.
+// A LinearDesc with its weights.
 struct Description {
   std::vector<LinearDesc::Weight> weights;
   LinearDesc desc;

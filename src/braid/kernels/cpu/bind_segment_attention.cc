@@ -12,12 +12,12 @@ namespace {
 
 constexpr size_t kQ = ops::SegmentAttentionAttrs::kFirstQ;
 
-// Of a thread; its end is 64-byte aligned too.
+// A thread's scratch; its end is 64-byte aligned too.
 int64_t scratch_bytes(int64_t head_dim) {
   return round_up(segment_scratch_floats(head_dim) * static_cast<int64_t>(sizeof(float)), 64);
 }
 
-// A call's work: (sequence, block of a Q segment, head), each by one thread.
+// A call's work: (sequence, block of a Q segment, head), a thread each.
 class SegmentAttention {
  public:
   SegmentAttention(const LaunchArgs& args, Isa isa)
@@ -115,7 +115,7 @@ class SegmentAttention {
     fabric::SymmetricMemory& memory;
     fabric::Tag tag;
   };
-  std::optional<Owners> owners_;  // of segments whose rows are others'
+  std::optional<Owners> owners_;  // for segments with other ranks' rows
 };
 
 Kernel segment_attention_kernel(Isa isa) {

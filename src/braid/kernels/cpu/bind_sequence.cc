@@ -10,7 +10,7 @@
 namespace braid::cpu {
 namespace {
 
-// Live rows lie alike in both views: tokens of a shard, and rows of the shard's sequence.
+// Live rows lie alike in both views: tokens of a shard, and rows in the shard's sequence.
 BoundKernel bind_reshape(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
   const TensorView& x = call.in[0];
@@ -22,7 +22,7 @@ BoundKernel bind_reshape(const LaunchArgs& args, Isa) {
   };
 }
 
-// One token's K or V of all heads, between the cache's dtype and another.
+// A token's K or V for all heads, between the cache's dtype and another.
 void copy_kv(const TensorView& from, int64_t i, const TensorView& to, int64_t j) {
   const int64_t heads = from.shape[2], n = heads * from.shape[3];
   const std::byte* src = from.row(i * heads);
@@ -77,7 +77,7 @@ BoundKernel bind_pick_rows(const LaunchArgs& args, Isa) {
   };
 }
 
-// Of the cache's dtype or of f32.
+// In the cache's dtype or f32.
 Kernel kv_kernel(const OpDef& def, size_t cache, Isa isa,
                  BoundKernel (*bind)(const LaunchArgs& args, Isa isa)) {
   Kernel kernel = simple_kernel(def, isa, bind);

@@ -6,9 +6,9 @@
 
 namespace braid::cpu {
 
-// A kernel in a *_simd.cc exists once per Isa, in the namespace of that name.
-// BRAID_DECLARE_PER_ISA(void f(int)) declares them all; pick_isa(isa, BRAID_EACH_ISA(f)) is a
-// pointer to the best one that is neither above `isa` nor above what the machine has.
+// A kernel in a *_simd.cc exists once per Isa, in the namespace named as the Isa.
+// BRAID_DECLARE_PER_ISA(void f(int)) declares all of them; pick_isa(isa, BRAID_EACH_ISA(f)) is a
+// pointer to the best of them that is neither above `isa` nor above the machine.
 #if defined(__x86_64__)
 #define BRAID_DECLARE_PER_ISA(...) \
   namespace baseline {             \

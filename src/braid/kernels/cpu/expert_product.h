@@ -9,11 +9,11 @@
 
 namespace braid::cpu {
 
-// Positions of an expert product's operands among the inputs of an op, and what it is.
+// Positions of an expert product's operands among an op's inputs, and its kind.
 struct ExpertOperands {
   static constexpr size_t kNone = ~size_t{0};
   size_t x = 0;
-  size_t token = kNone;  // the row of x that each row reads; none: row r reads r
+  size_t token = kNone;  // the row of x for each row; none: row r reads r
   size_t begin = 0;
   size_t weights = 0;  // the weights, one or with a gate two, then as many biases
   Gate gate = Gate::none;
@@ -22,12 +22,12 @@ struct ExpertOperands {
   size_t count() const { return gate == Gate::none ? 1 : 2; }
 };
 
-// Most rows that a call has, in all and of one expert.
+// Most rows in a call, in all and for an expert.
 struct ExpertRows {
   int64_t all = 0, of_one = 0;
 };
 
-// An ExpertLinearDesc and the dtypes that it points to.
+// An ExpertLinearDesc with its dtypes.
 struct ExpertProductDesc {
   // `in`: shapes and dtypes of the op's inputs, as types or as views.
   template <class Operand>
@@ -70,7 +70,7 @@ class ExpertProduct {
   }
   ExpertProduct(const ExpertProduct&) = delete;
 
-  // y [R, N]; of all rows, or of a tile's alone (ExpertLinearParams::first).
+  // y [R, N]; over all rows, or a tile's alone (ExpertLinearParams::first).
   void run(const Team& team, float* y, const int32_t* begin, const int32_t* first = nullptr) const {
     const TensorView& x = call_.in[at_.x];
     const bool gathers = at_.token != ExpertOperands::kNone;

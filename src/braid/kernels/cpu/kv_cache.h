@@ -6,7 +6,7 @@
 
 namespace braid::cpu {
 
-// One layer's paged KV cache. A slot is one token's place: slot = page * page_size + offset.
+// A layer's paged KV cache. A slot is a token's place: slot = page * page_size + offset.
 struct KvCache {
   void* k = nullptr;         // [NB, BS, Hkv, D] of dtype
   void* v = nullptr;         // [NB, BS, Hkv, D] of dtype

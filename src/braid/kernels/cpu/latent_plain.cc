@@ -10,8 +10,8 @@ constexpr int64_t kBlock = 128;  // queries that meet a piece together
 
 enum Input : size_t { kQ, kPositions, kKb, kVb, kCache, kStart, kLength, kPages };
 
-// Keys of a piece: weights are unpacked once for each piece, and what all heads have of a piece is
-// to stay in a cache.
+// Keys per piece: weights are unpacked once for each piece, and a piece's data for all heads should
+// stay in a cache.
 int64_t piece_keys(int64_t H) {
   return std::clamp<int64_t>(4096 / H / 64 * 64, 64, 256);
 }

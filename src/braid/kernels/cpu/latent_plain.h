@@ -10,7 +10,7 @@ namespace braid::cpu {
 // sequence's result depends neither on the other sequences nor on the team.
 class LatentPlain {
  public:
-  // Scratch of a call with room for T tokens; none where no sequence can take the form.
+  // Scratch for a call with room for T tokens; 0 if no sequence can take the form.
   static int64_t scratch_bytes(const ops::LatentSizes& sizes, bool transposed, int64_t T, DType k_b,
                                DType v_b, int threads);
 

@@ -2,7 +2,7 @@
 
 namespace braid::cpu {
 
-// Each bind_*.cc binds the kernels of a family of ops.
+// Each bind_*.cc binds a family of ops to its kernels.
 void add_linear_kernels(KernelTable& table, Isa cap);
 void add_attention_kernels(KernelTable& table, Isa cap);
 void add_expert_kernels(KernelTable& table, Isa cap);

@@ -38,7 +38,7 @@ void drop_communication(KernelTable& table);
 class MeshComms {
  public:
   MeshComms(fabric::Endpoint& endpoint, std::span<const Mesh> meshes);
-  // Of the group of these ranks.
+  // The Comm of these ranks' group.
   fabric::Comm& at(const std::string& axis, const std::vector<int>& ranks, Stream stream) const;
 
  private:

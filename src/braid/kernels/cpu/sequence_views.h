@@ -3,8 +3,8 @@
 #include "braid/backend/cpu/kernel_table.h"
 #include "braid/fabric/symmetric_memory.h"
 
-// Places of rows and heads of sequence values, here and at peers, for the bindings of segment
-// attention and of its transfers.
+// Places of rows and heads in sequence values, here and at peers, for the bindings of segment
+// attention and its transfers.
 namespace braid::cpu {
 
 // Element strides of a packed [B, L, heads, D] view.

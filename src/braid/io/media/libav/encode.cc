@@ -17,7 +17,7 @@ using libav::Library;
 struct Container {
   const char* name;
   const char* title;
-  std::vector<const char*> encoders;  // the first that is there
+  std::vector<const char*> encoders;  // the first present encoder
   std::vector<std::pair<const char*, const char*>> options;
 };
 
@@ -86,7 +86,7 @@ struct Memory {
   }
 };
 
-// The library's objects, freed in the order that it wants.
+// The library's objects, freed in the library's order.
 struct Handles {
   Handles() = default;
   Handles(const Handles&) = delete;

@@ -8,11 +8,11 @@ extern "C" {
 
 namespace braid::libav {
 
-// The functions of libavformat, libavcodec and libavutil that writing a video takes. The libraries
-// are loaded at first need: they bring a hundred others along.
+// The functions in libavformat, libavcodec and libavutil for writing a video. The libraries are
+// loaded at first need: they bring a hundred others along.
 struct Library {
-  // Fails with kUnsupported, naming the package, where the libraries of this build's versions are
-  // not installed.
+  // Fails with kUnsupported, naming the package, if the libraries are not installed in this build's
+  // versions.
   static const Library& get();
 
   decltype(&::av_strerror) strerror = nullptr;

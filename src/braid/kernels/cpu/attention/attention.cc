@@ -66,7 +66,7 @@ ScoreSpec score_spec(const AttentionParams& p) {
 // or a prefill block.
 struct Scratch {
   static constexpr int64_t kHeaderBytes = 64;
-  int64_t states;  // floats of one sequence's decode states
+  int64_t states;  // floats for a sequence's decode states
   int64_t private_floats;
   std::byte* base;
   int threads;
@@ -91,7 +91,7 @@ struct Scratch {
   }
 };
 
-// Which thread's even_part of n holds item i.
+// The thread whose even_part of n holds item i.
 int holder(int64_t n, int threads, int64_t i) {
   const int64_t base = n / threads;
   const int64_t extra = n % threads;
@@ -112,10 +112,10 @@ class Decode {
         [&](int64_t, const DecodePlan& plan, int64_t first) { shared_ |= is_shared(plan, first); });
   }
 
-  // Does any sequence belong to several threads, so that a barrier and merge_shared() must follow?
+  // Whether any sequence belongs to several threads: a barrier and merge_shared() must then follow.
   bool shared() const { return shared_; }
 
-  // This thread's chunks; sequences that are all its own are finished.
+  // This thread's chunks; sequences that belong to this thread alone are finished.
   void run() {
     const Range mine = team_.share(items_);
     for_each([&](int64_t s, const DecodePlan& plan, int64_t first) {
@@ -216,7 +216,7 @@ class Prefill {
   // Blocks go to whoever is free, within a sequence the last (longest) first.
   void run() {
     int64_t s = 0;
-    int64_t first = 0;  // number of the first block of s
+    int64_t first = 0;  // number of s' first block
     for (;;) {
       const int64_t b = next_.fetch_add(1, std::memory_order_relaxed);
       if (b >= blocks_) return;

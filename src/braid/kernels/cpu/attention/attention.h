@@ -30,7 +30,7 @@ struct AttentionParams {
   const int32_t* q_start = nullptr;  // [S + 1], counted from first_token on
   const int32_t* kv_len = nullptr;   // [S], at least the sequence's number of queries
   KvCache cache;                     // [NB, BS, Hkv, D]; D a multiple of 8, at most kMaxHeadDim
-  int64_t first_token = 0;           // what q_start calls the first row of q and out
+  int64_t first_token = 0;           // q_start's number for the first row of q and out
   int64_t sequences = 0;             // S
   int64_t max_pages = 0;             // P
   int64_t q_heads = 0;               // Hq
@@ -46,7 +46,7 @@ struct AttentionParams {
 
 constexpr int64_t kMaxHeadDim = 640;  // latents of 512 and 64 rotated columns
 
-// Scratch of attention() with these heads on a team of `threads`.
+// Scratch for attention() with these heads on a team with `threads`.
 int64_t attention_scratch_bytes(int64_t q_heads, int64_t group, int64_t head_dim, int threads);
 
 // Decode (one query): KV-bound, the KV range is split over the team. Prefill: compute-bound, blocks

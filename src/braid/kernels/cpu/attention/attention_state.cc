@@ -19,7 +19,7 @@ constexpr float kNoKeys = -std::numeric_limits<float>::infinity();
 // The decode kernel's states have their maximum in base 2, results have it in base e.
 constexpr float kNatural = std::numbers::ln2_v<float>;
 
-// How the keys of a query are cut: by their number alone, so that teams of all sizes agree.
+// Division of a query's keys: by their number alone, so teams of all sizes agree.
 struct Chunks {
   explicit Chunks(int64_t keys)
       : size(std::max(kChunkKeys, round_up(ceil_div(keys, kMaxChunks), kChunkKeys))),
@@ -27,7 +27,7 @@ struct Chunks {
   int64_t size, count;
 };
 
-// One head's states of some chunks, as the decode kernel leaves them, become one state.
+// A head's states over some chunks, in the decode kernel's form, become a single state.
 void merge_chunks(const float* states, int64_t stride, int64_t chunks, int64_t D, float* out) {
   const int64_t end = state_offset(D);
   float top = kNoKeys;
@@ -69,7 +69,7 @@ void attention_state(const AttentionStateParams& p, const Team& team, Isa isa) {
       c.kv = {.k = static_cast<const std::byte*>(p.cache.k) + offset,
               .v = static_cast<const std::byte*>(p.cache.v) + offset,
               .dtype = p.cache.dtype,
-              .pages = p.slots + p.rows[t] * p.row_slots,  // pages of one key each
+              .pages = p.slots + p.rows[t] * p.row_slots,  // pages with a key each
               .page_size = 1,
               .row_stride = kv_heads * D,
               .head_dim = D};

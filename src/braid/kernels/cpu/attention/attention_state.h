@@ -7,8 +7,8 @@
 #include "braid/kernels/cpu/isa.h"
 #include "braid/kernels/cpu/kv_cache.h"
 
-// Attention over the keys that one rank holds, and the merge of several ranks' results:
-// ops/attention_state.h says what both compute.
+// Attention over the keys on a rank, and the merge of several ranks' results: ops/attention_state.h
+// defines both.
 namespace braid::cpu {
 
 struct AttentionStateParams {

@@ -24,7 +24,7 @@ BRAID_INLINE Vec join(const Vec* m, int stride = 1) {
   }
 }
 
-// acc[r][i] += q[r] * key[i] on one vector of columns; `width` columns if not 0.
+// acc[r][i] += q[r] * key[i] on a vector of columns; `width` columns if not 0.
 template <int R, int N, class Kv>
 BRAID_INLINE void dot_step(const float* q, int64_t q_stride, const Kv* const (&key)[N], int64_t d,
                            int width, Vec (&acc)[R][N]) {
@@ -72,8 +72,8 @@ BRAID_INLINE void dot_keys(const float* q, int64_t q_stride, const Kv* k, const 
   for (int r = 0; r < R; ++r) store(scores + r * score_stride, join<kSteps>(sums[r]));
 }
 
-// o[r] = o[r] * alpha[r] + sum_i p[r][i] * v[rows[i]] for C vectors of columns, the last of them
-// `tail` wide if that is not 0; fetches v[next[i]] meanwhile.
+// o[r] = o[r] * alpha[r] + sum_i p[r][i] * v[rows[i]] for C vectors of columns, the last `tail`
+// wide if `tail` is not 0; fetches v[next[i]] meanwhile.
 template <int R, int C, class Kv>
 BRAID_INLINE void weigh_values(const float (*p)[kKeys], const Kv* v, const int64_t* rows,
                                const int64_t* next, int n, int tail, const float* alpha, float* o,
@@ -161,7 +161,7 @@ void tile(const DecodeChunk& c, const float* q, int64_t q_stride, const int64_t*
   }
 }
 
-// Of keys [begin, end), kKeys at most; past the end the last one again.
+// Rows of keys [begin, end), at most kKeys; past the end the last key again.
 BRAID_INLINE void rows_of(const KvHead& kv, int64_t begin, int64_t end, int64_t* rows) {
   const int64_t n = end - begin < kKeys ? end - begin : kKeys;
   key_rows(kv, begin, n, rows);
@@ -188,7 +188,7 @@ void run(const DecodeChunk& c) {
       for (int64_t d = 0; d < D; ++d) q[r * padded + d] = c.q[(h + r) * D + d] * c.score.scale;
       for (int64_t d = D; d < padded; ++d) q[r * padded + d] = 0;
     }
-    int64_t rows[2][kKeys];  // of this pass and of the next
+    int64_t rows[2][kKeys];  // this pass' and the next's
     int at = 0;
     rows_of(c.kv, c.begin, c.end, rows[at]);
     if (c.cold && h == 0) prefetch_rows<Kv>(c, rows[at]);

@@ -5,7 +5,7 @@
 #include "braid/kernels/cpu/dispatch.h"
 #include "braid/tensor/dtype.h"
 
-// What attention() is put together from; one thread each, compiled per Isa.
+// The parts of attention(); a single thread each, compiled per Isa.
 namespace braid::cpu {
 
 // Keys and values of a sequence's KV head.
@@ -26,8 +26,8 @@ struct ScoreSpec {
   float cap = 0;  // 0: none
 };
 
-// Attention of one head over some of its keys: out = o / l, and two states merge through m. In
-// memory o[0 .. D), then m and l at kStateMax and kStateSum behind the padded D.
+// A head's attention over some of its keys: out = o / l, and two states merge through m. In memory
+// o[0 .. D), then m and l at kStateMax and kStateSum behind the padded D.
 constexpr int64_t kStateMax = 0;
 constexpr int64_t kStateSum = 1;
 constexpr int64_t kStatePad = 16;
@@ -52,7 +52,7 @@ struct DecodeChunk {
 };
 BRAID_DECLARE_PER_ISA(void attention_decode_chunk(const DecodeChunk& c))
 
-// out[h] = the merge of state[0 .. chunks)[h], in that order.
+// out[h] = the merge of state[0 .. chunks)[h], in order.
 struct DecodeMerge {
   const float* state = nullptr;  // [chunks, Hq, state_floats(D)], at the first head
   int64_t chunk_stride = 0;      // floats
@@ -63,7 +63,7 @@ struct DecodeMerge {
 };
 BRAID_DECLARE_PER_ISA(void attention_decode_merge(const DecodeMerge& m))
 
-// A block of a sequence's consecutive queries and the query heads of a KV head.
+// A block of consecutive queries in a sequence, with the query heads of a KV head.
 struct PrefillBlock {
   KvHead kv;
   ScoreSpec score;
@@ -79,9 +79,8 @@ struct PrefillBlock {
 };
 BRAID_DECLARE_PER_ISA(void attention_prefill_block(const PrefillBlock& b))
 
-constexpr int64_t kPrefillRows =
-    192;  // (query, head) rows of a block, where a group has fewer heads
-constexpr int64_t kPrefillKeys = 64;  // keys converted at a time
+constexpr int64_t kPrefillRows = 192;  // (query, head) rows of a block, for groups with fewer heads
+constexpr int64_t kPrefillKeys = 64;   // keys converted at a time
 constexpr int64_t kTileRows = 6;
 
 constexpr int64_t prefill_scratch_floats(int64_t rows, int64_t head_dim) {

@@ -9,7 +9,7 @@ constexpr float kMaskedScore = -__builtin_inff();
 // Below any score, and finite: 2^(score - max) of a masked score is 0 and never NaN.
 constexpr float kNoMax = -1e30f;
 
-// Element offsets of the cache rows of keys [begin, begin + n), page by page.
+// Element offsets of the cache rows for keys [begin, begin + n), page by page.
 BRAID_INLINE void key_rows(const KvHead& kv, int64_t begin, int64_t n, int64_t* rows) {
   int64_t page = begin / kv.page_size;
   int64_t offset = begin % kv.page_size;

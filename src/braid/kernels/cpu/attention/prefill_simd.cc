@@ -109,7 +109,7 @@ BRAID_INLINE void mask(float* s, int64_t n, int64_t lo, int64_t hi) {
   }
 }
 
-// The (query, head) rows of a block, heads innermost, padded to whole tiles with rows of zeros.
+// A block's (query, head) rows, heads innermost, padded to whole tiles with rows of zeros.
 struct Rows {
   int64_t count, padded_count, padded_dim;
   float* q;       // [padded_count, padded_dim] scaled

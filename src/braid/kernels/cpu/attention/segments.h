@@ -5,7 +5,7 @@
 #include "braid/backend/cpu/team.h"
 #include "braid/kernels/cpu/dispatch.h"
 
-// Segment attention on the CPU: ops/segment_attention.h says what it computes.
+// Segment attention on the CPU, as ops/segment_attention.h defines it.
 namespace braid::cpu {
 
 constexpr int64_t kSegmentRows = 32;  // queries of a block, unless the caller asks for more
@@ -15,13 +15,13 @@ constexpr int64_t kSegmentPad = 32;   // head_dim is padded to its multiples: tw
 constexpr int64_t padded_head(int64_t head_dim) {
   return (head_dim + kSegmentPad - 1) / kSegmentPad * kSegmentPad;
 }
-// Of the wider of keys and values; `room` is a multiple of 4.
+// `head_dim`: the wider of keys and values; `room` is a multiple of 4.
 constexpr int64_t segment_scratch_floats(int64_t head_dim, int64_t room = kSegmentRows) {
   const int64_t padded = padded_head(head_dim);
   return room * (2 * padded + 16) + 2 * kSegmentKeys * padded + 4 * kSegmentKeys;
 }
 
-// Keys and values of one sequence and head.
+// Keys and values of a sequence and head.
 struct SegmentKeys {
   const float* k = nullptr;  // [rows, D], rows `stride` apart
   const float* v = nullptr;  // [rows, Dv], likewise

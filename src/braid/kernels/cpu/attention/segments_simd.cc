@@ -101,7 +101,7 @@ void softmax_row(float* s, const Range& seen, float scale, const float* bias, fl
   for (int64_t d = 0; d < padded; d += kLanes) store(acc + d, load(acc + d) * splat(keep));
 }
 
-// Columns of queries and keys, of values, and both up to whole vectors.
+// Columns of queries and keys, columns of values, and both up to whole vectors.
 struct Dims {
   explicit Dims(const SegmentBlock& b)
       : k(b.head_dim),
@@ -111,7 +111,7 @@ struct Dims {
   int64_t k, v, padded_k, padded_v;
 };
 
-// The first n of a row's floats from `from` on, 0 behind them.
+// The first n floats in a row from `from` on, 0 behind them.
 BRAID_INLINE Vec load_some(const float* from, int64_t n) {
   return n >= kLanes ? load(from) : n > 0 ? load_n(from, static_cast<int>(n)) : Vec{};
 }

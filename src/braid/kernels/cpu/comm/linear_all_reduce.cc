@@ -21,7 +21,7 @@ using fabric::line_part;
 using fabric::Piece;
 
 constexpr int64_t kFloat = sizeof(float);
-constexpr int64_t kLaneBytes = 16 << 10;  // worth a lane of its own
+constexpr int64_t kLaneBytes = 16 << 10;  // worth a separate lane
 // Down to these a tile is cut by rows first, then by columns. Weights are unpacked again for each
 // tile of rows and x is packed again for each tile of columns: 64 x 512 costs a tenth, 32 x 256 a
 // quarter of the product. Up to 8 rows share one pass over the weights.
@@ -31,7 +31,7 @@ struct TileShape {
 constexpr TileShape kGoodTiles[] = {{64, 512}, {32, 256}, {kMaxStreamRows, 64}, {1, 1}};
 constexpr int64_t kRowMultiple = 4, kColMultiple = 32;
 
-// Rounded only where that leaves the halves about equal.
+// Rounded only if the halves then stay about equal.
 int64_t halved(int64_t n, int64_t multiple) {
   const int64_t half = ceil_div(n, 2);
   return half >= 4 * multiple ? round_up(half, multiple) : half;
@@ -120,7 +120,7 @@ class TiledReduction {
             .rows = rows.size(),
             .stride = N_ * kFloat};
   }
-  // A lane's bytes of a tile's part that `rank` sums.
+  // A lane's bytes in a tile's part that `rank` sums.
   Range part(int64_t tile, int rank, int lane) const {
     const int64_t bytes = piece<std::byte>(tile).bytes();
     const bool whole = config_.algorithm == AllReduceAlgorithm::one_shot;

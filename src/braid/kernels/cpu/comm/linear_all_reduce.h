@@ -29,13 +29,13 @@ struct LinearAllReduceConfig {
 };
 std::string to_string(const LinearAllReduceConfig& config);  // "two_shot, tiles of 128 x 512, ..."
 
-// What the choice depends on: equal on all ranks, for they must choose alike.
+// Inputs of the choice: equal on all ranks, because ranks must choose alike.
 struct LinearAllReduceDesc {
   int64_t M = 0, N = 0;
   int ranks = 1;
   Link link;               // slowest of the group; 0 bytes/s: memory
   int64_t slot_bytes = 0;  // of the Comm
-  int lanes = 1;           // the smaller of the Comm's lanes and the threads of a rank
+  int lanes = 1;           // the smaller of the Comm's lanes and a rank's threads
 };
 
 // For many tokens: tiles of rows, also cut along columns if rows alone would cost more or not fit
@@ -43,7 +43,7 @@ struct LinearAllReduceDesc {
 // output columns. A single tile if nothing can be hidden. Pure.
 LinearAllReduceConfig choose_linear_all_reduce(const LinearAllReduceDesc& desc);
 
-// Bytes of scratch for M and any smaller one.
+// Bytes of scratch for M and any smaller M.
 int64_t linear_all_reduce_scratch_bytes(int64_t M, int64_t N, int64_t K, DType dtype, int threads,
                                         LinearIsa isa);
 

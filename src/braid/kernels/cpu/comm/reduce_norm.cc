@@ -22,7 +22,7 @@ using fabric::Exchange;
 
 constexpr int64_t kFloat = sizeof(float);
 
-// The rows of one lane.
+// A lane's rows.
 class LaneRows {
  public:
   LaneRows(const fabric::Comm& comm, const ReduceNormParams& p, const ReduceNormConfig& config,

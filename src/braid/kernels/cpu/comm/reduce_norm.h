@@ -14,7 +14,7 @@ namespace braid::cpu {
 // rows. All operands are packed and disjoint.
 struct ReduceNormParams {
   const float* x = nullptr;  // [T, C], this rank's summand
-  const float* r = nullptr;  // residual: [T, C], or [S, C] where it is divided over tokens
+  const float* r = nullptr;  // residual: [T, C], or [S, C] if divided over tokens
   const float* w = nullptr;  // [C]
   float* s = nullptr;        // as r: residual + sum
   float* y = nullptr;        // [T, C]
@@ -40,7 +40,7 @@ struct ReduceNormDesc {
   int lanes = 1;           // of the Comm
   bool divided = false;    // the residual is: always two-shot
 };
-// Pure. A row must fit a slot: kInvalidArgument where it does not.
+// Pure. A row must fit a slot: otherwise fails with kInvalidArgument.
 ReduceNormConfig choose_reduce_norm(const ReduceNormDesc& desc);
 
 // s = r + sum_p x_p, y = norm(s), both whole on every rank. `sums`: f32 [ceil(T / P), C] of

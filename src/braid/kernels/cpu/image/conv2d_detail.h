@@ -7,7 +7,7 @@
 namespace braid::cpu::conv2d_detail {
 
 // Upper bounds over all machines, for buffers.
-constexpr int kMaxPanel = 32;      // outputs of a panel; a multiple of every panel
+constexpr int kMaxPanel = 32;      // outputs per panel; a multiple of every panel
 constexpr int kMaxTile = 12;       // pixels of a register tile
 constexpr int kTiles = 8;          // register tiles of a group
 constexpr int kChannelBlock = 16;  // channels of a pixel that lie together in a tile
@@ -22,7 +22,7 @@ struct Args {
   int64_t channels, outputs, kernel_frames, kernel_height, kernel_width, before_frames;
   bool silu;
   const float* weights;  // packed, [panels][taps][C][panel]
-  float* pixels;         // [kTiles][C / kChannelBlock][tile][kChannelBlock]: of one tap
+  float* pixels;         // [kTiles][C / kChannelBlock][tile][kChannelBlock]: a tap's
   float* sums;           // [panels][kTiles][tile][panel]
 };
 

@@ -9,7 +9,7 @@ using conv2d_detail::kChannelBlock;
 using conv2d_detail::kTiles;
 
 constexpr int kPanel = 2 * kLanes;
-// Two vectors of sums for each pixel, two of weights and a pixel fill the registers.
+// Two vectors of sums per pixel, two of weights, and a pixel fill the registers.
 constexpr int kTile = kVectorRegisters == 32 ? 12 : 6;
 static_assert(kPanel <= conv2d_detail::kMaxPanel && kTile <= conv2d_detail::kMaxTile);
 
@@ -51,7 +51,7 @@ void gather(const Args& p, int64_t first, int64_t count, int64_t tap, float* til
   }
 }
 
-// sums [kTile][kPanel] (+)= pixels of a tile times the weights of a panel, over C channels.
+// sums [kTile][kPanel] (+)= a tile's pixels times a panel's weights, over C channels.
 BRAID_INLINE void multiply(const float* w, const float* x, int64_t C, float* sums,
                            bool accumulate) {
   Vec sum[kTile][2];
@@ -81,7 +81,7 @@ BRAID_INLINE void multiply(const float* w, const float* x, int64_t C, float* sum
   }
 }
 
-// Writes a vector of an output pixel: what ops/conv2d.h does at the end.
+// Writes a vector of an output pixel: the last steps in ops/conv2d.h.
 BRAID_INLINE void finish(const Args& p, int64_t pixel, int64_t o, int lanes, Vec v) {
   const auto some = [lanes](const float* from) __attribute__((always_inline)) {
     return lanes == kLanes ? load(from) : load_n(from, lanes);

@@ -8,7 +8,7 @@
 
 namespace braid::cpu {
 
-// sums, squares [C]: of (x - pivot) and its square over `rows` rows of x [rows, C].
+// sums, squares [C]: sums of (x - pivot) and its square over `rows` rows of x [rows, C].
 BRAID_DECLARE_PER_ISA(void channel_sums(const float* x, const float* pivot, int64_t rows,
                                         int64_t channels, float* sums, float* squares))
 // y = x * scale + shift over rows [rows, C], then y / (1 + e^-y) where asked.
@@ -37,7 +37,7 @@ Own own_part(std::byte* scratch, int64_t channels, int thread) {
   return {sums, sums + channels, floats, floats + channels};
 }
 
-// A thread's part of the sums over `rows` of one picture.
+// A thread's part in the sums over `rows` of a picture.
 void add_up(const GroupNormParams& p, const float* picture, const Range& rows, const Own& own,
             Isa isa) {
   const auto sum_rows = pick_isa(isa, BRAID_EACH_ISA(channel_sums));
@@ -53,7 +53,7 @@ void add_up(const GroupNormParams& p, const float* picture, const Range& rows, c
   }
 }
 
-// A group's moments, from the sums of all threads. Uses own.first of the group's channels.
+// A group's moments, from all threads' sums. Uses own.first for the group's channels.
 GroupMoments moments_of(const GroupNormParams& p, const float* pivot, std::byte* scratch,
                         int threads, const Own& own, int64_t group) {
   const int64_t per_group = p.channels / p.groups, begin = group * per_group;

@@ -30,8 +30,8 @@ int64_t group_norm_scratch_bytes(int64_t channels, int threads);
 void group_norm(const GroupNormParams& p, std::byte* scratch, const Team& team,
                 Isa isa = detected_isa());
 
-// In two parts, for one picture whose pixels several ranks have (ops/picture_rows.h): the
-// statistics [2 * groups] of x, without w, b and y; and the norm by moments that are given.
+// In two parts, for a picture with pixels on several ranks (ops/picture_rows.h): the statistics [2
+// * groups] of x, without w, b and y; and the norm by given moments.
 struct GroupMoments {
   double mean = 0, variance = 0;
 };

@@ -23,8 +23,8 @@ using linear_detail::whole_chunk;
 
 constexpr size_t kMaxWeights = 2;
 
-// Where things lie in the scratch. An expert's packed rows begin at its first row, whatever path it
-// takes: digits are never smaller than words.
+// Places in the scratch. An expert's packed rows begin at its first row, on any path: digits are
+// never smaller than words.
 struct Layout {
   std::array<int64_t, kMaxWeights> row_bytes{};  // of a packed row, for each weight
   std::array<size_t, kMaxWeights> pack{};        // which pack a weight meets
@@ -32,7 +32,7 @@ struct Layout {
   Kind kind = Kind::minimum;
   int64_t k_block = 0;
   int64_t own_rows = 0;    // up to so many rows every thread packs for itself
-  int64_t pack_bytes = 0;  // of one thread's own rows, all packs
+  int64_t pack_bytes = 0;  // a thread's own rows, all packs
   int64_t panel_bytes = 0;
   int64_t shared_bytes = 0;
 
@@ -58,7 +58,7 @@ struct Layout {
   int64_t total(int threads) const { return shared_bytes + threads * (pack_bytes + panel_bytes); }
 };
 
-// One expert's rows, and how its work is dealt.
+// An expert's rows, and the division of its work.
 struct Share {
   RunArgs args;
   bool stream = false;

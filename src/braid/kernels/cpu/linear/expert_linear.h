@@ -14,12 +14,12 @@ struct ExpertWeight {
 struct ExpertLinearParams {
   const float* x = nullptr;  // rows ldx apart
   int64_t ldx = 0;
-  const int32_t* row = nullptr;    // [R] the row of x that each row reads, or null: row r reads r
+  const int32_t* row = nullptr;    // [R] the row of x for each row, or null: row r reads r
   const int32_t* begin = nullptr;  // [E + 1] expert e has the rows begin[e] .. begin[e + 1]
   // [E] where expert e's rows lie in `row`, or in x, and in y, of which `begin` then only tells the
   // number; null: from begin[e] on.
   const int32_t* first = nullptr;
-  // One weight; with a gate two of equal N, (gate, up).
+  // A weight; with a gate two with equal N, (gate, up).
   std::span<const ExpertWeight> weights;
   Gate gate = Gate::none;
   float* y = nullptr;  // [R, N], rows ldy apart
@@ -28,7 +28,7 @@ struct ExpertLinearParams {
   int64_t y_step = 0;
 };
 
-// Sizes that scratch depends on: the most rows of all experts together, and of an expert.
+// Sizes for the scratch: the most rows over all experts together, and per expert.
 struct ExpertLinearDesc {
   int64_t rows = 0, rows_of_one = 0;
   int64_t K = 0;

@@ -24,7 +24,7 @@ BRAID_INLINE void split_nibbles(const VecI (&packed)[4], VecI (&codes)[8]) {
   }
 }
 
-// Formats of 32 elements: the constant (kShift: its logarithm) is subtracted from each code.
+// Formats with 32 elements: the constant (kShift: its logarithm) is subtracted from each code.
 struct FormatQ8_0 {
   static constexpr Kind kKind = Kind::offset;
   static constexpr bool kSigned = !kWideCodes;  // else biased by 128

@@ -1,6 +1,6 @@
 #pragma once
 
-// What one LinearIsa's sources share. For *_simd.cc only.
+// Shared by a LinearIsa's sources. For *_simd.cc only.
 
 #include "braid/kernels/cpu/linear/formats.h"
 
@@ -15,8 +15,8 @@ using linear_detail::WeightArgs;
 
 constexpr int kPanelRows = 2 * kLanes;
 
-// Rows of x per register tile: 2 vectors of weight rows by kTile, in f32 sums and, for codes, the
-// same number of i32 sums.
+// Rows of x per register tile: 2 vectors of weight rows by kTile, in f32 sums and, for codes,
+// equally many i32 sums.
 constexpr int kRealTile = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 constexpr int kCodeTile = kLanes == 16 ? 6 : 4;
 static_assert(kRealTile <= kMaxTile && linear_detail::kTileMultiple % kRealTile == 0 &&
@@ -35,14 +35,14 @@ BRAID_INLINE int linear_stream_rows(const RunArgs& args, int weight) {
   return real(weight) || (args.gate != Activation::none && real(1)) ? kPanelRows : kLanes;
 }
 
-// A work item: rows n0.. of a weight and a chunk of x.
+// A work item: a weight's rows from n0 on, and a chunk of x.
 struct Item {
   int weight;
   int64_t chunk, n0;
   int valid;  // existing rows of the weight from n0 on, at most rows_of(weight)
 };
 
-// Calls fn(item) for the items [begin, end), where weights have `rows_of(weight)` rows per item.
+// Calls fn(item) for the items [begin, end), with `rows_of(weight)` weight rows per item.
 template <class RowsOf, class Fn>
 BRAID_INLINE void for_items(const RunArgs& args, int64_t chunks, int64_t begin, int64_t end,
                             RowsOf rows_of, Fn fn) {

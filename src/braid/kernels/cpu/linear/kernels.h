@@ -75,7 +75,7 @@ struct PackArgs {
   }
 
   int64_t tile;  // rows of x per tile
-  DType dtype;   // of the weight that x will meet
+  DType dtype;   // dtype of the weight for this x
   Codes codes;
   std::byte* packed;
 };
@@ -110,7 +110,7 @@ struct RunArgs {
 struct Kernels {
   int64_t (*stream_items)(const RunArgs& args);
   int panel_rows;            // weight rows per work item of the panel path
-  int (*tile)(DType dtype);  // rows of x per tile of the panel path
+  int (*tile)(DType dtype);  // rows of x per tile on the panel path
   void (*pack)(const PackArgs& args, int64_t tile_begin, int64_t tile_end);
   void (*run_stream)(const RunArgs& args, int64_t item_begin, int64_t item_end);
   void (*run_panels)(const RunArgs& args, int64_t item_begin, int64_t item_end);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The integer side of simd/vec.h: kLanes rows of a weight side by side, a dword (four 8-bit codes,
-// or a pair of f16) of each. For *_simd.cc only.
+// The integer side of simd/vec.h: kLanes weight rows side by side, a dword (four 8-bit codes, or a
+// pair of f16) per row. For *_simd.cc only.
 
 #include <cstddef>
 
@@ -59,7 +59,7 @@ BRAID_INLINE VecI shift_right(VecI v, int bits) {
 }
 
 // acc[i] += sum over the four bytes j of codes[i][j] * x[i][j]. x is signed, |x| <= 127. codes are
-// unsigned, up to 127 where !kWideCodes; with kSigned they are signed (only where !kWideCodes).
+// unsigned, up to 127 if !kWideCodes; with kSigned (only if !kWideCodes) codes are signed.
 template <bool kSigned>
 BRAID_INLINE VecI dot4(VecI acc, VecI codes, VecI x) {
 #if defined(__AVX512VNNI__)
@@ -234,7 +234,7 @@ BRAID_INLINE VecI gather(const Rows& rows, int offset) {
 #endif
 }
 
-// The four dwords at `offset` of each row: out[i] holds dword i of all rows.
+// Each row's four dwords at `offset`: out[i] holds dword i for all rows.
 template <class Rows>
 BRAID_INLINE void gather4(const Rows& rows, int offset, VecI* out) {
 #if defined(__AVX512F__)

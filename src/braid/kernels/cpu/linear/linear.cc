@@ -39,7 +39,7 @@ Kind panel_kind(const LinearDesc& desc) {
 }
 
 struct Scratch {
-  int64_t pack = 0;        // bytes of one packed x
+  int64_t pack = 0;        // bytes per packed x
   int64_t per_thread = 0;  // bytes of the panel path's buffers
   bool shared = false;
   int64_t total(int threads) const { return (shared ? 1 : threads) * pack + threads * per_thread; }
@@ -132,7 +132,7 @@ LinearConfig choose_linear(const LinearDesc& desc, LinearIsa isa) {
     panels += ceil_div(w.N, k.panel_rows);
     if (desc.gate != Gate::none) break;
   }
-  // More chunks of x until the threads' shares are even: each unpacks its panels again.
+  // More chunks of x until the threads' shares are even: each chunk unpacks its panels again.
   const int64_t whole = whole_chunk(desc.M);
   config.chunk = whole;
   double best = 0;

@@ -11,9 +11,9 @@
 
 namespace braid::cpu {
 
-// y = x w^T, and what is fused behind it.
+// y = x w^T, and its fused followers.
 
-// How the outputs of two weights become one: y = act(gate) * up. none keeps every output.
+// Two weights' outputs become y = act(gate) * up. none keeps every output.
 enum class Gate : uint8_t { none, silu, gelu_tanh };
 
 struct LinearWeight {
@@ -37,7 +37,7 @@ struct LinearParams {
 };
 constexpr int kMaxLinearWeights = 8;
 
-// What the choice of kernel depends on; no pointers.
+// Inputs of the kernel's choice; no pointers.
 struct LinearDesc {
   struct Weight {
     DType dtype = DType::f32;
@@ -68,7 +68,7 @@ std::string to_string(const LinearConfig& config);
 // Pure and cheap: no allocation, no machine state.
 LinearConfig choose_linear(const LinearDesc& desc, LinearIsa isa);
 
-// Bytes of scratch that linear() needs for the descriptor and for any smaller M; 64-byte aligned.
+// Bytes of scratch for linear() with the descriptor and any smaller M; 64-byte aligned.
 int64_t linear_scratch_bytes(const LinearDesc& desc, LinearIsa isa);
 
 // Every thread of the team calls it with the same arguments. y is complete when all have returned;

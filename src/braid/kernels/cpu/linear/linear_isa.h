@@ -12,10 +12,10 @@ namespace braid::cpu {
 enum class LinearIsa { baseline, avx2, avx2_vnni, avx512, avx512_vnni };
 constexpr int kNumLinearIsas = 5;
 
-// The fastest of this machine that needs nothing beyond `cap`.
+// The machine's fastest that needs nothing beyond `cap`.
 LinearIsa best_linear_isa(Isa cap = detected_isa());
 
-// All that this machine can run, slowest first: what a test sweeps.
+// All that this machine can run, slowest first, for tests to sweep.
 std::span<const LinearIsa> usable_linear_isas();
 
 std::string_view name(LinearIsa isa);

@@ -61,7 +61,7 @@ BRAID_INLINE int32_t sum16(const std::byte* codes) {
   return i % 4 == 1 || i % 4 == 2 ? i ^ 3 : i;
 }
 
-// The low words of a block's codes, of each four columns in the order 0, 2, 1, 3.
+// The low words of a block's codes, for each four columns in the order 0, 2, 1, 3.
 BRAID_INLINE void store_words(std::byte* out, const VecI (&codes)[kVectors]) {
 #if defined(__AVX512F__)
   const VecS order = [] {
@@ -109,7 +109,7 @@ struct BlockCodes {
     const float inverse = max == 0 ? 0 : kMax / max;
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) codes[i] = round_to_int(v[i] * splat(inverse));
-    // NaN where x is infinite: digits and words of such codes differ.
+    // NaN for an infinite x: digits and words of such codes differ.
     scale = max * (1 / kMax) + (max - max);
   }
 
@@ -137,7 +137,7 @@ struct BlockCodes {
   }
 };
 
-// The logarithm of the constant that is subtracted from each code, or -1.
+// The logarithm of the constant subtracted from each code, or -1.
 int shift_of(DType dtype) {
   switch (dtype) {
     case DType::q8_0:

@@ -6,14 +6,14 @@
 #include "braid/kernels/cpu/linear/kernels.h"
 #include "braid/kernels/cpu/linear/linear.h"
 
-// Common parts of linear() and expert_linear(): an instruction set's kernels, packed rows of x, and
-// sizes of the panel path's buffers.
+// Shared by linear() and expert_linear(): an instruction set's kernels, packed rows of x, and sizes
+// of the panel path's buffers.
 namespace braid::cpu::linear_detail {
 
 const Kernels& kernels(LinearIsa isa);
 Activation activation_of(Gate gate);
 
-// Quantizing x costs about a cycle per 4 elements, a barrier as much as some thousand of them.
+// Quantizing x costs about a cycle per 4 elements, a barrier as much as some thousand elements.
 constexpr int64_t kSharedPackElems = 16384;
 // An unpacked panel of 32 rows takes 144 KiB for 2048 codes, 128 KiB for 1024 floats: inside L2.
 constexpr int64_t kCodeColumns = 2048, kRealColumns = 1024;

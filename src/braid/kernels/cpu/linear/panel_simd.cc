@@ -19,7 +19,7 @@ constexpr int unpacked_block_bytes(Kind kind) {
   return kWordBytes + (has_second(kind) ? 4 : 2) * kVecBytes;
 }
 
-// Columns [k0, k0 + cols) of a panel of rows; k0 and cols are whole units of the format, except for
+// Columns [k0, k0 + cols) in a panel of rows; k0 and cols are whole units of the format, except for
 // the last columns of floats.
 struct UnpackArgs {
   const std::byte* w;
@@ -71,7 +71,7 @@ void unpack_reals(const UnpackArgs& a) {
                     __attribute__((always_inline)) { store(out + (k + i) * kPanelRows, column); });
       rows.advance(16);
     }
-    if (k < a.cols) {  // copied, so that nothing behind a row is read
+    if (k < a.cols) {  // copied: nothing behind a row is read
       const int cols = static_cast<int>(a.cols - k);
       std::byte tail[kLanes][16] = {};
       for (int i = 0; i < kLanes; ++i) std::memcpy(tail[i], rows.at(i, 0), cols * F::kElemBytes);
@@ -192,7 +192,7 @@ BRAID_INLINE void add_scaled(const VecI (&products)[T][2], const std::byte* scal
   }
 }
 
-// Formats of one Kind share their tiles.
+// Formats with the same Kind share their tiles.
 template <Kind kind, int T>
 void code_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* out,
                bool accumulate) {
@@ -309,7 +309,7 @@ class NextPanel {
   int64_t share_;
 };
 
-// Asks for what finish() will touch of rows [t0, t1), while the rows are multiplied.
+// Prefetches finish()'s data for rows [t0, t1) while the rows are multiplied.
 void prefetch_outputs(const RunArgs& args, const Item& item, int64_t t0, int64_t t1) {
   const WeightArgs& w = args.weights[item.weight];
   for (int64_t t = t0; t < t1; ++t) {
@@ -353,8 +353,8 @@ struct Part {
 
 }  // namespace
 
-// A gate and its partner are unpacked together, so each group of rows of x is read once. A group's
-// sums leave the first-level cache only if K takes several unpackings.
+// A gate and its partner are unpacked together: each group of x's rows is read once. A group's sums
+// leave the first-level cache only if K takes several unpackings.
 void linear_run_panels(const RunArgs& args, int64_t item_begin, int64_t item_end) {
   constexpr int64_t kGroup = linear_detail::kTileMultiple;
   const int64_t chunks = (args.M + args.chunk - 1) / args.chunk;

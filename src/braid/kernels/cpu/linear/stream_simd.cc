@@ -49,7 +49,7 @@ struct PanelArgs {
   int valid;
   Lead lead;
   int64_t K;
-  const std::byte* x;  // packed, one tile of M rows
+  const std::byte* x;  // packed, a tile of M rows
   int64_t M;
   float* out;  // [M][ld]
   int64_t ld;
@@ -140,7 +140,7 @@ void code_panel(const PanelArgs& a) {
   if constexpr (kOneRow) store(a.out, acc);
 }
 
-// Adds `cols` columns from both vectors of rows to all M sums. x: of [M][kRealBlock].
+// Adds `cols` columns from both row vectors to all M sums. x: in [M][kRealBlock].
 template <class F, class Rows>
 BRAID_INLINE void add_columns(const Rows (&rows)[2], int cols, const float* x, int64_t M,
                               float* out) {
@@ -184,7 +184,7 @@ void real_panel(const PanelArgs& a) {
     rows[1].advance(16);
     prefetch.step(16);
   }
-  if (k < a.K) {  // the last columns, copied so that nothing behind a row is read
+  if (k < a.K) {  // the last columns, copied: nothing behind a row is read
     const int cols = static_cast<int>(a.K - k);
     std::byte tail[kPanelRows][16] = {};
     for (int v = 0; v < 2; ++v) {

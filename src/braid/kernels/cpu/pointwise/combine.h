@@ -15,7 +15,7 @@ struct CombineParams {
   const float* weight = nullptr;   // [T, k]
   const int32_t* place = nullptr;  // [T, k]
   const float* shared = nullptr;   // [T, C], rows shared_stride apart, or null
-  const float* gate = nullptr;     // [T], or null: 1 in place of its sigmoid
+  const float* gate = nullptr;     // [T], or null: 1 in place of the gate's sigmoid
   float* y = nullptr;              // [T, C], rows y_stride apart
   int64_t rows = 0;                // T
   int64_t k = 0;
@@ -24,7 +24,7 @@ struct CombineParams {
 };
 void combine(const CombineParams& p, const Team& team, Isa isa = detected_isa());
 
-// y = factor * x where it is the first summand, else y + factor * x; [n] each.
+// y = factor * x for the first summand, else y + factor * x; [n] each.
 void add_scaled(const float* x, float factor, float* y, int64_t n, bool first,
                 Isa isa = detected_isa());
 

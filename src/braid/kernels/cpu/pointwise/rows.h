@@ -30,7 +30,7 @@ struct GatherRowsParams {
   float* y = nullptr;              // [T, C], rows y_stride apart; not x
   int64_t rows = 0;                // T
   int64_t cols = 0;                // C
-  int64_t first = 0;               // what `index` calls the first row of x
+  int64_t first = 0;               // number in `index` for x's first row
   int64_t x_stride = 0;
   int64_t y_stride = 0;
 };

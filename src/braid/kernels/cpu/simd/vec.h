@@ -266,7 +266,7 @@ BRAID_INLINE Vec interleave_high(Vec a, Vec b) {
 }
 #endif
 
-// Rows of a kLanes x kLanes matrix become its columns.
+// Rows in a kLanes x kLanes matrix become its columns.
 BRAID_INLINE void transpose(Vec (&m)[kLanes]) {
 #pragma GCC unroll 4
   for (int stage = 1; stage < kLanes; stage *= 2) {  // log2(kLanes) perfect shuffles
