@@ -28,7 +28,7 @@ constexpr int64_t kLargeBytes = int64_t{256} << 20;  // of random weights: worth
 struct BenchOptions {
   ModelOption model;
   ShapeOption shape;
-  std::string path;  // of the model; "": it has random weights
+  std::string path;  // the model's; "": random weights
   std::vector<int64_t> prompts = {512};
   std::vector<int64_t> decodes = {128};
   std::vector<int64_t> batches = {1};
@@ -94,7 +94,7 @@ void measure(Generator& generator, const BenchOptions& o, int warm_ups, BenchRes
   }
 }
 
-// Parameters of the embedding, which is a table and no product, unless it is the head too.
+// Parameters of the embedding, which is a table and no product, unless the head shares it.
 double table_parameters(const ModelConfig& c) {
   return c.tied_head ? 0 : static_cast<double>(c.V * c.C);
 }
@@ -104,7 +104,7 @@ double keys_of(const BenchResult& row) {
   return static_cast<double>(row.depth) + static_cast<double>(row.decode) / 2;
 }
 
-// Bytes of the experts that the tokens of a step choose, where their choices are even.
+// Bytes of the experts chosen by a step's tokens, for even choices.
 double chosen_expert_bytes(const Model& model, int64_t tokens) {
   const auto& experts = model.config().experts;
   if (!experts) return 0;
@@ -113,8 +113,7 @@ double chosen_expert_bytes(const Model& model, int64_t tokens) {
          static_cast<double>(experts->E);
 }
 
-// Weights once (of the embedding one row), experts that are chosen, and the KV cache of each
-// sequence.
+// Weights once (a single row of the embedding), chosen experts, and each sequence's KV cache.
 double decode_bytes(const Model& model, DType kv_dtype, const BenchResult& row) {
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
@@ -124,7 +123,7 @@ double decode_bytes(const Model& model, DType kv_dtype, const BenchResult& row) 
              static_cast<double>(c.layers * bytes_of(kv_dtype, c.cached_numbers()));
 }
 
-// Two for each parameter and token, four for each number of a query and its keys.
+// Two operations per parameter and token, four per number in a query and its keys.
 double decode_flops(const Model& model, const BenchResult& row) {
   const ModelConfig& c = model.config();
   return static_cast<double>(row.batch) *

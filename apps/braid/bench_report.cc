@@ -89,7 +89,7 @@ std::string loop_text(const BenchResult& r, int64_t layers) {
       r.loop.cpu_us);
 }
 
-// A field of CSV (RFC 4180): numbers and lists of numbers unchanged, text between quotes.
+// A CSV field (RFC 4180): numbers and lists of numbers unchanged, text between quotes.
 std::string csv_field(const nlohmann::ordered_json& value) {
   if (value.is_null()) return "";
   if (value.is_array()) {

@@ -205,7 +205,7 @@ class Chat {
     return loaded_.tokenizer.encode(text);
   }
 
-  // The most tokens of a prompt that leave room for an answer.
+  // The longest prompt, in tokens, that leaves room for an answer.
   int64_t most_prompt() const {
     const int64_t context = generator_.max_context();
     const int64_t wanted = options_.request.max_tokens > 0 ? options_.request.max_tokens : 512;

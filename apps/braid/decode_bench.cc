@@ -1,4 +1,4 @@
-// Times of decoders on one rank and over ranks.
+// Times decoders on a single rank and over ranks.
 #include <algorithm>
 #include <chrono>
 

@@ -10,7 +10,7 @@
 // StreamFusion's figures as rows of a benchmark (arXiv 2601.20273).
 namespace braid::app {
 
-// Ranks that divide a step in one way.
+// Ranks that divide a step in a given way.
 struct StepRow {
   std::string label;
   SpMode mode = SpMode::ring;
@@ -31,17 +31,17 @@ struct Figure {
 // Figures 7, 8, 9, 10 and 12; fails with kInvalidArgument, naming the figures that are known.
 Figure paper_figure(int number);
 
-// Attention alone over a sequence of `tokens`, in `pieces` of equal length.
+// Attention alone over a sequence with `tokens`, in `pieces` of equal length.
 struct AttentionSize {
   int64_t tokens = 0;
   int64_t head_dim = 128;
   int64_t pieces = 1;
 };
-// What figures 9 and 12 time in the place of steps; empty of others. `tokens`: lengths in the place
-// of the paper's.
+// Attention sizes timed in place of steps for figures 9 and 12; empty for other figures. `tokens`:
+// lengths in place of the paper's.
 std::vector<AttentionSize> attention_sizes(int figure, const std::vector<int64_t>& tokens);
 
-// One row of each named mode: "ring,torus", or all.
+// A row for each named mode: "ring,torus", or all.
 std::vector<StepRow> rows_of_modes(const std::string& modes, const std::string& schedule);
 
 }  // namespace braid::app

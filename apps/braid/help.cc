@@ -23,7 +23,7 @@ struct Entry {
   std::string text;   // effect, default, other names
 };
 
-// Display width of UTF-8 text of narrow characters.
+// Display width of UTF-8 text with narrow characters.
 int width(const std::string& text) {
   return static_cast<int>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));

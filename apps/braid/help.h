@@ -11,7 +11,7 @@ int terminal_columns();
 
 // The help of a command: usage, options by group, examples. Lines are no wider than `columns`.
 std::string help_text(const CLI::App& command, int columns);
-// A manual page (troff, man macros) of the program and all its commands.
+// A manual page (troff, man macros) for the program and all its commands.
 std::string man_page(const CLI::App& app, const std::string& version);
 // A script that completes commands and options in "bash", "zsh" or "fish". Fails with
 // kInvalidArgument on another shell.

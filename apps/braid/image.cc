@@ -47,7 +47,7 @@ void check(const ImageOptions& o) {
   for (int64_t k = 0; k < o.count; ++k) require_writable("-o", o.output_of(k));
 }
 
-// What --from-png's picture was made with, where no option says otherwise.
+// Takes the settings of --from-png's picture for options that are not given.
 void take_settings(ImageOptions& o) {
   const PngFile png = decode_png(read_text(o.from_png), o.from_png);
   for (const auto& [keyword, text] : png.texts) {

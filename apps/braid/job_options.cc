@@ -18,7 +18,7 @@
 namespace braid::app {
 namespace {
 
-// The arguments of this process, as a line of text.
+// This process' arguments, as a line of text.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::ostringstream all;

@@ -29,7 +29,7 @@ struct JobEnded {
 // prints a line with rank and host (wrong usage: process 0 alone) and throws JobEnded.
 void run_in_job(const JobOptions& options, const std::function<void(job::Job* job)>& body);
 
-// For commands of a single process. Fails with kInvalidArgument in a job of several.
+// For commands in a single process. Fails with kInvalidArgument in a job with several.
 void require_one_process(const JobOptions& options, std::string_view command);
 
 // False in a process that a launcher numbers other than first: wrong usage is reported once.

@@ -12,7 +12,7 @@
 
 namespace braid::app {
 
-// The noise and what each step makes of it, as tensors "image.step".
+// The noise and each step's result, as tensors "image.step".
 class LatentDump {
  public:
   explicit LatentDump(std::string path) : path_(std::move(path)) {

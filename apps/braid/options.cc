@@ -16,14 +16,14 @@
 namespace braid::app {
 namespace {
 
-// --device, where -ngl does not speak for it.
+// --device, unless -ngl chooses the device.
 std::string device_text(const ParallelOptions& o) {
   if (!o.gpu_layers || o.device != "auto") return o.device;
   require_between("--gpu-layers", *o.gpu_layers, -1, 1 << 20);
   return *o.gpu_layers == 0 ? "cpu" : "auto";
 }
 
-// What a job decides where the user did not.
+// The job's values for options that the user left out.
 void fit(ParallelRequest& request, const job::Job& job) {
   if (request.device == "auto") request.device = "cpu";
   int ranks = request.engine.tp * request.engine.dp;
@@ -32,7 +32,7 @@ void fit(ParallelRequest& request, const job::Job& job) {
     ranks = sequence->ranks.value_or(job.processes());
   }
   if (request.engine.threads > 0) return;
-  // Ranks of one host share its cores, unless the launcher has bound each to its own.
+  // Ranks on a host share its cores, unless the launcher has bound each rank to its own cores.
   const bool bound = cpu::usable_cores() < sysconf(_SC_NPROCESSORS_ONLN);
   const auto here = std::ranges::count(job.members(), job::host_name(), &job::Member::host);
   const int processes = bound ? 1 : std::max(1, static_cast<int>(here));

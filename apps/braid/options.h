@@ -88,7 +88,7 @@ class ParallelRun {
   cpu::CoreWatch cores_;
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepPlot> plot_;
-  std::optional<Interrupt> interrupt_;  // so that Ctrl-C leaves a complete trace
+  std::optional<Interrupt> interrupt_;  // a trace is complete after Ctrl-C
 };
 
 }  // namespace braid::app

@@ -14,7 +14,7 @@
 
 namespace braid::app {
 
-// Command-line options of `braid image` and `braid video`; `what` is "image" or "video".
+// Command-line options for `braid image` and `braid video`; `what` is "image" or "video".
 struct PictureOptions {
   explicit PictureOptions(std::string item) : what(std::move(item)) {}
 
@@ -41,7 +41,7 @@ struct PictureOptions {
   // Where components compute; `groups` are the config's cfg_ranks. Fails with kInvalidArgument,
   // naming the option.
   PipelineConfig config(int groups = 1) const;
-  // Width and height, of these without an option.
+  // Width and height; the defaults without an option.
   std::pair<int64_t, int64_t> sides(int64_t default_width, int64_t default_height) const;
   std::string prompt_text() const;
   const std::string& model() const { return folder.empty() ? random_weights : folder; }
@@ -62,7 +62,7 @@ nlohmann::ordered_json memory_report(const std::optional<PipelineMemory>& memory
 // How `auto` divides a step.
 std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule);
 
-// What drew, and how long it took.
+// The model, ranks and times of a drawing.
 nlohmann::ordered_json drawing_report(
     const PictureOptions& options, const PipelineConfig& config,
     const std::optional<SequenceMesh>& mesh, const PipelineTimings& timings,

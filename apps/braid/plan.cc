@@ -98,7 +98,7 @@ void plan(const PlanOptions& o) {
   if (o.plot) write_file(*o.plot, timeline_svg({&timeline, 1}));
 }
 
-// The plans that a job of the described cluster makes for the step, as its --explain prints them.
+// The step's plans in a job on the described cluster, as the job's --explain prints them.
 void plan_described(const PlanOptions& o) {
   if (o.step.model.empty()) {
     fail(ErrorCode::kInvalidArgument, "--cluster plans for the model of -m, and none is named");

@@ -8,7 +8,7 @@
 
 namespace braid::app {
 
-// True if options give a prompt, so that standard input need not.
+// True if options give a prompt: standard input is then not read.
 bool has_prompt(const RunOptions& options);
 
 // Fails with kInvalidArgument on prompt options that exclude each other, before any model is

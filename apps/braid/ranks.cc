@@ -73,7 +73,7 @@ Place read_place(const std::string& bytes) {
   return place;
 }
 
-// Seconds of a put with signal, one way, and bytes per second of large puts, between two ranks.
+// Seconds for a put with signal, one way, and bytes per second for large puts, between two ranks.
 struct PairSpeed {
   double latency = 0, bandwidth = 0;
 };

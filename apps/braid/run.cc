@@ -94,7 +94,7 @@ void complete(RunOptions& options, LoadedModel& loaded, Generator& generator, Pa
     progress.show(fmt::format("reading: {} of {} tokens", done, request.prompt.size()));
     return !interrupt.asked();
   };
-  // Once there is an answer: until then an error is one line.
+  // True once the answer has begun: an earlier error is a single line.
   bool announced = false;
   const auto announce = [&] {
     if (!std::exchange(announced, true)) parallel.announce();

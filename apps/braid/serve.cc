@@ -90,7 +90,7 @@ void serve(ServeOptions& options, const std::string& settings) {
   options.model.rest(0);
   choose_model(options);
   raise_file_limit();
-  EndSignals signals;  // before any thread is made, so that all of them leave these signals alone
+  EndSignals signals;  // before any thread: all threads leave these signals alone
   server::ServerConfig& config = options.server;
   config.kv_bytes = size_of("--kv-memory", options.kv_memory);
   if (const int64_t bytes = size_of("--graph-memory", options.graph_memory); bytes > 0) {

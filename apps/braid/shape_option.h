@@ -7,7 +7,7 @@
 
 namespace braid::app {
 
-// A model whose weights are random: its shape in place of -m, to measure without a download.
+// A model with random weights: its shape in place of -m, to measure without a download.
 class ShapeOption {
  public:
   void add_to(CLI::App& command);
@@ -17,7 +17,7 @@ class ShapeOption {
   const std::string& path() const { return config_; }
   // Fails with kInvalidArgument on options that do not go together, as read_model_shape does.
   ModelShape read() const;
-  // Fails where options of a shape stand beside -m.
+  // Fails if options for a shape stand beside -m.
   void require_none() const;
 
  private:

@@ -31,7 +31,7 @@ double ms_of_run(BenchedStep& step) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// After two runs that plan, load and capture. A step of seconds is spared the second run.
+// Two runs before plan, load and capture; a step that takes seconds is spared the second run.
 StepTimes measure(BenchedStep& step, int repetitions) {
   constexpr double kSlowMs = 3000;
   if (ms_of_run(step) < kSlowMs) ms_of_run(step);
@@ -131,7 +131,7 @@ class Table {
     return sequence_meshes(row.mode, place_.topology(), family_.heads, options_.degrees.request());
   }
 
-  // Without a profile that of the rule.
+  // Without a profile the rule's mesh.
   SequenceMesh best_mesh(const StepRow& row) const {
     const std::vector<SequenceMesh> all = meshes(row);
     if (!cost_ || all.size() < 2) {
@@ -209,7 +209,7 @@ class Table {
     kinds_ += fmt::format("{}, {}, rank 0:\n{}", label, family_.sizes[i], kinds_of(step.network()));
   }
 
-  // P ranks take at least 1 / P of one rank's time: no method beats the first row by more.
+  // P ranks take at least 1 / P of a single rank's time: no method beats the first row by more.
   void bounds() {
     for (size_t i = 0; i < first_.size(); ++i) {
       if (first_[i] <= 0 || alone_[i] <= 0) continue;
@@ -227,8 +227,8 @@ class Table {
   const BenchPlace& place_;
   Figure figure_;
   std::optional<CostModel> one_cost_, cost_;
-  std::vector<double> alone_;         // ms of one rank, by size
-  std::vector<double> first_, most_;  // ms of the first row at its best; torus times the first
+  std::vector<double> alone_;         // ms on a single rank, by size
+  std::vector<double> first_, most_;  // ms in the first row at its best; torus times the first
   std::string out_, refused_, kinds_;
 };
 

@@ -12,10 +12,10 @@
 #include "braid/figures.h"
 #include "braid/sequence_options.h"
 
-// Times steps of a network on one rank and over ranks, beside the simulator's prediction.
+// Times a network's steps on a single rank and over ranks, beside the simulator's prediction.
 namespace braid::app {
 
-// Options of all benchmarks of steps.
+// Options for all benchmarks of steps.
 struct StepBenchOptions {
   std::string weights, device = "auto", modes = "all", machines, schedule = "sequence_parallel";
   int ranks = 0, threads = 0, repetitions = 5, blocks = 0, figure = 0;
@@ -47,7 +47,7 @@ struct StepFamily {
   int64_t heads = 0;
   const RandomWeights* random = nullptr;  // of the step
   std::function<std::unique_ptr<BenchedStep>(const NetworkConfig&)> make;
-  // A part of the step of size i that costs ranks alike, and its inputs as of row_parallel.
+  // A part of the step with size i that costs ranks alike, and its inputs as in row_parallel.
   std::function<Program(size_t i)> part;
   std::vector<std::vector<std::string>> rows;
 };
@@ -71,7 +71,7 @@ class BenchPlace {
   std::optional<Profile> profile_;
 };
 
-// The table of a family: one rank, then rows of ranks, for each size.
+// A family's table: a single rank, then rows with several ranks, for each size.
 std::string step_table(const StepFamily& family, const StepBenchOptions& options,
                        const BenchPlace& place);
 
@@ -84,7 +84,7 @@ class BenchedDecoder {
   virtual BoundNetwork& bound(size_t i) = 0;
 };
 using MakeDecoder = std::function<std::unique_ptr<BenchedDecoder>(const NetworkConfig&)>;
-// Decoding on one rank, then over all. `random`: its weights.
+// Decoding on a single rank, then over all. `random`: the decoder's weights.
 std::string decode_table(const std::vector<std::string>& sizes, const StepBenchOptions& options,
                          const BenchPlace& place, const RandomWeights* random,
                          const MakeDecoder& make);

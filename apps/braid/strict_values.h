@@ -5,8 +5,8 @@
 namespace braid::app {
 
 // Refuses values that the parser would misread: an empty value (an unset shell variable), and
-// numbers that do not fit or are not decimal. For all options of `app` and its commands; positional
-// texts may be empty.
+// numbers out of range or not decimal. For all options of `app` and its commands; positional texts
+// may be empty.
 void require_strict_values(CLI::App& app);
 
 }  // namespace braid::app

@@ -7,7 +7,7 @@
 namespace braid::app {
 namespace {
 
-// Of UTF-8 text of narrow characters, as "±".
+// Width of UTF-8 text with narrow characters, as "±".
 size_t width(const std::string& text) {
   return static_cast<size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));

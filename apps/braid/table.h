@@ -8,7 +8,7 @@ namespace braid::app {
 struct TableColumn {
   std::string name;
   bool right = false;  // numbers end at one edge
-  size_t width = 0;    // characters, at least those of the name and 3
+  size_t width = 0;    // characters: at least the name's, and at least 3
 
   void widen(const std::string& cell);
 };

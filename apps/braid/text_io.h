@@ -24,10 +24,10 @@ std::string read_stdin();
 // that file. Leaves the file unchanged.
 void require_writable(std::string_view what, const std::filesystem::path& path);
 
-// Fails with kInvalidArgument, naming `what` and the place of the first non-UTF-8 byte.
+// Fails with kInvalidArgument, naming `what` and the first non-UTF-8 byte's place.
 void require_utf8(std::string_view text, std::string_view what);
 
-// Largest resident memory of this process so far, without the starting program's.
+// This process' largest resident memory so far, without the starting program's.
 double peak_rss_mb();
 
 }  // namespace braid::app

@@ -22,7 +22,7 @@ enum class ErrorCode {
 
 std::string_view to_string(ErrorCode code);
 
-// A mistake that a user can mend. The message names the thing, the value seen and what is allowed.
+// A mistake that a user can mend. The message names the thing, the value and the allowed range.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

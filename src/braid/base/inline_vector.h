@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// A vector of at most N elements that allocates nothing.
+// A vector with at most N elements that allocates nothing.
 template <class T, size_t N>
 class InlineVector {
  public:

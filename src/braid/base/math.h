@@ -25,7 +25,7 @@ inline std::optional<int64_t> checked_add(int64_t a, int64_t b) {
   return result;
 }
 
-// [begin, end) over a dimension, in elements of that dimension.
+// [begin, end) over a dimension, in the dimension's elements.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;
@@ -34,7 +34,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Part `index` of `parts` of [0, n), as even as whole units allow: the first n % parts parts are
+// Part `index` of [0, n) in `parts`, as even as whole units allow: the first n % parts parts are
 // longer by one.
 constexpr Range even_part(int64_t n, int64_t parts, int64_t index) {
   const int64_t base = n / parts;

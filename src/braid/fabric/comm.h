@@ -13,26 +13,26 @@
 //
 // In a round each rank puts up to slot_bytes into its own slot of every peer's staging memory,
 // signals every peer (also with no data), and then waits for every peer's signal and takes its
-// data. A collective is some rounds, and every rank of the group runs the same rounds in the same
-// order. Round e of a lane uses bank e % 4 and signal value e + 1. A rank sends round e only after
-// it has taken everything of round e - 2, so that one round's data travel while the last one's are
+// data. A collective is some rounds, and every rank in the group runs equal rounds in equal order.
+// Round e on a lane uses bank e % 4 and signal value e + 1. A rank sends round e only after it has
+// taken everything of round e - 2, so a round's data travel while the data of the round before are
 // used.
 //
 //   RAW: p's puts of round e are before its signal e + 1 to q (memory model 1); q reads the slot
 //        after wait(e + 1). Values only grow, so an early signal of round e + 1 does no harm: round
 //        e's data came before it, in another bank.
-//   WAR: p's puts of round e overwrite its slot at q of round e - 4. Before them p took round e -
-//   2,
-//        so it saw q's signal of round e - 2, which q sent after it had taken round e - 4. So q's
-//        last read of that slot is before p's put: no barrier is needed between rounds or between
-//        collectives, whatever they are.
-//   Lanes never share slots or signals; within a lane a thread's program order, and between calls
-//   the caller's team barrier, carry the argument from one call to the next.
+//   WAR: p's puts of round e overwrite p's slot at q from round e - 4. Before these puts p took
+//        round e - 2, so p saw q's signal of round e - 2, which q sent after taking round e - 4.
+//        So q's last read of the slot is before p's put: no barrier is needed between rounds or
+//        between collectives, whatever they are.
+//
+// Lanes never share slots or signals; within a lane a thread's program order, and between calls
+// the caller's team barrier, carry the argument from one call to the next.
 namespace braid::fabric {
 
 struct CommConfig {
   std::string name = "world";      // prefix of tags, buffers and errors
-  int lanes = 1;                   // threads of a rank's team that may share a collective
+  int lanes = 1;                   // threads in a rank's team that may share a collective
   int64_t slot_bytes = 128 << 10;  // staging per lane, bank and peer; a multiple of 64
   Duration deadline{0};            // of each wait; 0: the fabric's default
 };
@@ -86,8 +86,8 @@ class Comm {
   std::vector<Lane> lane_state_;
 };
 
-// The rounds of a collective on a single lane. Lives on the call's stack, so that unwinding cancels
-// transfers from the caller's memory.
+// A collective's rounds on a single lane. Lives on the call's stack: unwinding cancels transfers
+// from the caller's memory.
 class Exchange {
  public:
   Exchange(Comm& comm, int lane, Tag tag)
@@ -106,7 +106,7 @@ class Exchange {
     }
     ++state_.sent;
   }
-  // `block` of src, packed at `offset` of this rank's slot at the peer.
+  // `block` of src, packed at `offset` in this rank's slot at the peer.
   void put(int peer, int64_t offset, const void* src, const Block& block);
 
   // Waits for each other rank's signal and calls take(peer, its data in staging memory). The data

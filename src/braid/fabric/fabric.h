@@ -14,16 +14,16 @@
 // One-sided access to the memory of other ranks. See comm.h for the collectives' groundwork.
 //
 // Memory model, which every fabric keeps and nothing more may be relied on:
-//   1. A signal is delivered after every put that the same thread (or stream) has issued before it
-//      to the same peer; who sees the signal through wait() sees the data of those puts.
+//   1. A signal is delivered after all earlier puts by the same thread (or stream) to the same
+//      peer: a rank that sees the signal through wait() sees the data of these puts.
 //   2. Nothing else is ordered: puts to different peers, puts of different threads, gets.
 //   3. The source of a put, and both ends of a get, stay untouched until its Transfer is complete.
 //      A put's data may appear at the target at any time from the call to the next signal's
-//      arrival; a target is free for it once its owner has said so by a signal of its own.
+//      arrival; a target is free for a put once its owner has said so by another signal.
 //
-// Every wait ends: with what it waited for, with Error(kDeadline) that names rank, tag, expected
-// and seen, or, soon after another rank has failed, with Error(kAborted) that names it and its
-// error.
+// Every wait ends: with the awaited value; with Error(kDeadline), which names rank, tag, expected
+// and seen value; or, soon after another rank has failed, with Error(kAborted), which names that
+// rank and its error.
 namespace braid::fabric {
 
 using Duration = std::chrono::nanoseconds;

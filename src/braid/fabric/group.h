@@ -15,8 +15,8 @@ struct Group {
 
   int size() const { return static_cast<int>(ranks.size()); }
   int operator[](int index) const { return ranks[index]; }
-  // Throws kInvalidArgument unless `ranks` are distinct ranks of 0..world-1 and hold `rank`;
-  // returns the index of `rank`.
+  // Throws kInvalidArgument unless `ranks` are distinct ranks in 0..world-1 and hold `rank`;
+  // returns `rank`'s index.
   int validate(int world, int rank) const;
 };
 

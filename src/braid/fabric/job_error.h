@@ -7,7 +7,7 @@
 
 namespace braid::fabric {
 
-// The first error of a job, which ends the job for every rank. Any thread may call.
+// A job's first error, which ends the job for every rank. Any thread may call.
 class JobError {
  public:
   void set(int rank, const std::exception_ptr& error);  // only the first counts

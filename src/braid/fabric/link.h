@@ -27,7 +27,7 @@ struct LinkModel {
   int machines = 1;
   std::optional<Link> machine_link;  // absent: the speed of memory
   std::optional<Link> cluster_link;  // absent: the speed of memory
-  bool shared_port = false;          // the devices of a machine share its port outwards
+  bool shared_port = false;          // a machine's devices share its port outwards
   std::optional<Jitter> jitter;
 
   // Throws kInvalidArgument unless machines divides world and speeds are positive and finite.

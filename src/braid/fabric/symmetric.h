@@ -10,8 +10,8 @@
 
 #include "braid/base/error.h"
 
-// Symmetric memory: every rank of the world holds a part of equal size, so an offset means the same
-// on all ranks.
+// Symmetric memory: every rank in the world holds an equally large part, so an offset means the
+// same on all ranks.
 namespace braid::fabric {
 
 // A symmetric allocation, owned by SymBufs. Zero-filled, 64-byte aligned. With ranks in several
@@ -26,7 +26,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
 
   const std::string& name() const { return name_; }
   int64_t bytes() const { return bytes_; }  // per rank
-  // Address at which `from` sees rank `of`'s part; null if the fabric cannot map it.
+  // `from`'s address for rank `of`'s part; null if the fabric cannot map it.
   virtual std::byte* map(int from, int of) const = 0;
 
  private:

@@ -16,7 +16,7 @@ class SymmetricMemory : public DeviceMemory {
 
   std::byte* data() override { return buffer_.data(); }
   int64_t bytes() const override { return buffer_.size(); }
-  // The place of a local address of this memory, valid for any rank in a verb.
+  // A local address in this memory as a place, valid for any rank in a verb.
   SymPtr<std::byte> place(const std::byte* address) const {
     const int64_t offset = address - buffer_.data();
     BRAID_CHECK(0 <= offset && offset < buffer_.size(), "an address outside symmetric memory");

@@ -10,7 +10,7 @@
 
 #include "braid/fabric/link.h"
 
-// Bytes moved, counted where they are asked for: by tag, verb and link class.
+// Bytes moved, counted at the request: by tag, verb and link class.
 namespace braid::fabric {
 
 enum class Verb : uint8_t { put, get, signal };
@@ -22,7 +22,7 @@ struct Tag {
   uint16_t id = 0;  // 0 is "untagged"
 };
 
-// The tags of one world. Thread-safe.
+// A world's tags. Thread-safe.
 class TagTable {
  public:
   static constexpr int kMaxTags = 256;
@@ -59,7 +59,7 @@ class TrafficCounters {
 
   // Every cell that is not zero, by tag, verb, link.
   std::vector<TrafficEntry> entries() const;
-  // Bytes of a verb over a link class, for all tags or for names that start with `prefix`.
+  // Bytes moved by a verb over a link class, for all tags or for names that start with `prefix`.
   int64_t bytes(Verb verb, LinkClass link, std::string_view prefix = "") const;
   void reset();
 

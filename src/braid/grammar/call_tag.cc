@@ -45,7 +45,7 @@ std::string begin_of(const CallableFunction& function, std::string_view argument
 
 constexpr std::string_view kHermesBegin = "<tool_call>\n", kHermesEnd = "}\n</tool_call>";
 
-// Text in which each call, once begun, is a whole one.
+// Text with whole calls: a call once begun is completed.
 Json text_with_calls(const std::vector<CallableFunction>& functions, const CallRules& rules) {
   if (rules.format != CallFormat::hermes || rules.mark_token) {
     fail(ErrorCode::kInvalidArgument,

@@ -21,7 +21,7 @@ struct CallRules {
   CallFormat format = CallFormat::none;
   bool must = false;                  // the answer is calls and nothing else; else text with calls
   bool one = false;                   // a single call
-  std::optional<int32_t> mark_token;  // the mark before calls, where it is a special token
+  std::optional<int32_t> mark_token;  // the mark before calls, if it is a special token
 };
 
 // What an answer with calls has to be, as grammar_tag.h says; empty: anything. Without `must` and

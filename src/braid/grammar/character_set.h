@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// The characters of UTF-8 text; empty where it is no UTF-8.
+// A UTF-8 text's characters; empty for text that is not UTF-8.
 std::vector<uint32_t> characters_of(std::string_view text);
 std::string text_of(uint32_t character);
 

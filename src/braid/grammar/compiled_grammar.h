@@ -22,7 +22,7 @@ class GrammarMatcher {
   virtual ~GrammarMatcher() = default;
   // The next token. False, and nothing changed, where the grammar does not allow the token.
   virtual bool accept(int32_t id) = 0;
-  // Which tokens may come: bit i % 32 of word i / 32, ceil(vocabulary / 32) words.
+  // Sets the allowed tokens: bit i % 32 in word i / 32, ceil(vocabulary / 32) words.
   virtual void fill(std::span<uint32_t> mask) = 0;
 };
 
@@ -37,7 +37,7 @@ class CompiledGrammar {
 // xgrammar for one model. In builds without xgrammar the constructor fails with kUnsupported.
 class GrammarLibrary {
  public:
-  // Whether this build has grammars, and of which version: "xgrammar 0.2.8"; empty: none.
+  // The grammar library's version in this build: "xgrammar 0.2.8"; empty: no grammars.
   static std::string_view version();
 
   explicit GrammarLibrary(const GrammarTokens& tokens);
@@ -47,7 +47,7 @@ class GrammarLibrary {
   // on stderr of words that it drops: run in a process apart (grammar_helper.h). Fails with
   // std::runtime_error.
   std::string compile(const std::string& tag) const;
-  // Fails with kMalformed where the text is not of the same tokens.
+  // Fails with kMalformed if the text is for other tokens.
   std::shared_ptr<const CompiledGrammar> load(const std::string& text) const;
 
  private:

@@ -73,7 +73,7 @@ class MemoryFile {
   const int file_;
 };
 
-// A process that is gone at the end of its scope.
+// A process that ends with its scope.
 class Process {
  public:
   Process(const std::string& program, const MemoryFile& in, const MemoryFile& out,
@@ -108,7 +108,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Its status, as of waitpid, once it has ended.
+  // The status, as from waitpid, after the process has ended.
   std::optional<int> ended() {
     int status = 0;
     const pid_t done = waitpid(id_, &status, WNOHANG);
@@ -128,7 +128,7 @@ class Process {
   pid_t id_ = -1;
 };
 
-// One line of a reason, without the place in xgrammar's sources that stands before.
+// A reason's line, without the leading place in xgrammar's sources.
 std::string reason_of(std::string text) {
   const size_t place = text.find(".cc:");
   const size_t behind = place == std::string::npos ? std::string::npos : text.find(": ", place + 4);
@@ -199,7 +199,7 @@ std::string compile_apart(const std::string& program, const std::string& input,
     fail(ErrorCode::kInvalidArgument, "{}", reason_of(out.read()));
   if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0)
     fail(ErrorCode::kInvalidArgument, "the grammar is too deep to compile");
-  // A word that would be dropped is said there.
+  // xgrammar reports words that it would drop.
   if (errors.size() > 0) fail(ErrorCode::kInvalidArgument, "{}", reason_of(errors.read()));
   if (out.size() > limits.result) {
     fail(ErrorCode::kInvalidArgument, "the compiled grammar has {} MiB, the limit is {}",

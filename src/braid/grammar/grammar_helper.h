@@ -15,7 +15,7 @@ struct GrammarLimits {
   int64_t result = int64_t{32} << 20;   // bytes of the compiled text
 };
 
-// The program that compiles: the running one, with the argument below.
+// The program that compiles: the running program, with the argument below.
 inline constexpr const char* kThisProgram = "/proc/self/exe";
 inline constexpr const char* kHelperArgument = "compile-grammar";
 
@@ -26,9 +26,9 @@ std::string helper_input(const GrammarTokens& tokens, const std::string& tag);
 // its exit status, 0 for success; otherwise stdout has the reason.
 int compile_grammar_main();
 
-// Compiles in a process of `program`, which is killed once it passes a limit or `stop` is set.
-// Fails with kInvalidArgument, naming the limit or xgrammar's reason, and with kAborted where it
-// was stopped or the process cannot be made.
+// Compiles in a process running `program`, which is killed once it passes a limit or `stop` is set.
+// Fails with kInvalidArgument, naming the limit or xgrammar's reason, and with kAborted after a
+// stop or if the process cannot be made.
 std::string compile_apart(const std::string& program, const std::string& input,
                           const GrammarLimits& limits, const std::atomic<bool>& stop);
 

@@ -44,7 +44,7 @@ class GrammarMask {
 
  private:
   enum class State {
-    before,  // what has come is a part of the opening mark, perhaps nothing
+    before,  // the text so far is a part of the opening mark, perhaps nothing
     inside,  // of the reasoning
     answer,
   };
@@ -95,7 +95,7 @@ class GrammarMask {
     }
   }
 
-  // Everything but an end, and what goes on behind the closing mark within one token.
+  // Everything but an end, and tokens that go on behind the closing mark.
   void fill_inside() {
     std::ranges::fill(words_, 0);
     const std::string_view close = marks_.close;
@@ -120,7 +120,7 @@ class GrammarMask {
   std::unique_ptr<GrammarMatcher> matcher_;
   State state_;
   bool follows_ = true;  // what has come follows the grammar
-  std::string held_;     // that can be part of a mark
+  std::string held_;     // may be part of a mark
   size_t seen_ = 0;      // tokens
   std::vector<uint32_t> words_;
 };

@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// The texts of all tokens, of special ones too: marks of reasoning can be either.
+// The texts of all tokens, special tokens included: marks of reasoning can be either.
 struct GrammarSpelling {
   std::vector<std::string> texts;  // by id
   std::vector<int32_t> ends;
@@ -20,9 +20,9 @@ struct GrammarSpelling {
 };
 GrammarSpelling grammar_spelling(const Tokenizer& tokenizer, const GrammarTokens& tokens);
 
-// The masks of an answer that follows a grammar, token by token, as a TokenMask of the engine. The
-// grammar begins behind the reasoning; inside the reasoning every token may come but those that end
-// the answer. `spelling` outlives the mask. A copy shares its state: make one for each answer.
+// The masks for an answer that follows a grammar, token by token, as an engine's TokenMask. The
+// grammar begins behind the reasoning; inside the reasoning every token is allowed but ends of the
+// answer. `spelling` outlives the mask. A copy shares its state: make a mask for each answer.
 std::function<std::span<const uint32_t>(std::span<const int32_t>)> grammar_mask(
     std::shared_ptr<const CompiledGrammar> grammar, const GrammarSpelling& spelling,
     const ReasoningMarks& marks);

@@ -24,16 +24,16 @@ namespace braid {
 struct GrammarConfig {
   std::string program = kThisProgram;  // that compiles, as a process
   GrammarLimits limits;
-  int compilers = 8;                   // processes at once, so that slow ones leave others room
-  int64_t most_waiting = 64;           // tags that wait for one
-  int64_t cache = int64_t{256} << 20;  // bytes of compiled grammars that are kept
+  int compilers = 8;                   // processes at once: slow ones leave others room
+  int64_t most_waiting = 64;           // tags waiting for a process
+  int64_t cache = int64_t{256} << 20;  // bytes of compiled grammars to keep
 };
 
-// A model's tokens as grammars see them. `vocabulary`: rows of the model's head.
+// A model's tokens as grammars see them. `vocabulary`: rows in the model's head.
 GrammarTokens grammar_tokens(const Tokenizer& tokenizer, int64_t vocabulary);
 
-// Compiles grammars for one model in processes apart, and keeps them and the reasons of failures.
-// All functions may be called from any thread.
+// Compiles grammars for a model in processes apart, and keeps grammars and reasons for failures.
+// Any thread may call any function.
 class GrammarStore {
  public:
   // Fails with kUnsupported in builds without grammars.

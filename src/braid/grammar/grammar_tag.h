@@ -14,12 +14,12 @@ std::string schema_tag(const nlohmann::ordered_json& schema);
 // Any JSON object.
 std::string object_tag();
 std::string regex_tag(std::string_view pattern);
-// One of the texts.
+// Any of the texts.
 std::string choice_tag(const std::vector<std::string>& texts);
 // A grammar in EBNF whose rule `root` is the answer.
 std::string ebnf_tag(std::string_view grammar);
 
-// Parts of larger tags: a schema's JSON as xgrammar's format, and the tag of a format.
+// Parts of larger tags: a schema's JSON in xgrammar's format, and a format's tag.
 nlohmann::ordered_json schema_format(const nlohmann::ordered_json& schema);
 std::string tag_of(nlohmann::ordered_json format);
 

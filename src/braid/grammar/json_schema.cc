@@ -22,7 +22,7 @@ struct Named {
 constexpr Named kTypes[] = {{"object", kObject}, {"array", kArray},    {"string", kString},
                             {"number", kNumber}, {"integer", kNumber}, {"boolean", kConstant},
                             {"null", kConstant}};
-// Schema words that grammars enforce, each with the type of value it constrains.
+// Schema words that grammars enforce, each with the constrained type of value.
 constexpr Named kWords[] = {{"properties", kObject},
                             {"required", kObject},
                             {"additionalProperties", kObject},
@@ -365,8 +365,8 @@ class SchemaReader {
     }
   }
 
-  // Of a text or a key. The empty group outside ASCII keeps xgrammar 0.2.8 from its automata of
-  // regular expressions, which let wrong texts through; its grammars of such patterns do not.
+  // For a text or a key. The empty group outside ASCII keeps xgrammar 0.2.8 from its automata for
+  // regular expressions, which let wrong texts through; its grammars for such patterns do not.
   static std::string key_pattern(const std::string& pattern, const std::string& place) {
     const std::string where = fmt::format("the schema at {}", place);
     return "^" + plain_regex(pattern, RegexUse::json_string, where) + "(?:é){0}$";

@@ -11,7 +11,7 @@ namespace braid {
 // would not be kept: each answer that the result allows fulfils the schema.
 nlohmann::ordered_json enforceable_schema(const nlohmann::ordered_json& schema);
 
-// The formats of strings that are kept, for messages and documents.
+// The enforced formats of strings, for messages and documents.
 std::string_view known_formats();
 
 }  // namespace braid

@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 constexpr int kMostDepth = 64;
-constexpr uint32_t kSeveral = ~uint32_t{0};  // characters, of one escape
+constexpr uint32_t kSeveral = ~uint32_t{0};  // characters, from a single escape
 constexpr int64_t kMostRepeats = 100000;
 constexpr std::string_view kSigns = "^$\\.*+?()[]{}|/-";
 
@@ -189,8 +189,9 @@ class RegexReader {
     return value;
   }
 
-  // Adds what an escape means. Returns its character, or kSeveral. Dialects differ on blanks beyond
-  // ASCII: in a class that is inverted later (`inverted`) they count as blanks, else as neither.
+  // Adds an escape's characters. Returns a single character, or kSeveral. Dialects differ on blanks
+  // beyond ASCII: in a class that is inverted later (`inverted`) they count as blanks, else as
+  // neither.
   uint32_t escape(CharacterSet& set, bool inverted = false) {
     const uint32_t c = next();
     const auto one = [&](uint32_t value) {

@@ -7,7 +7,7 @@ namespace braid {
 
 enum class RegexUse {
   text,         // the whole answer matches
-  json_string,  // the inside of a JSON string has a match, as of a schema's `pattern`
+  json_string,  // the inside of a JSON string has a match, as in a schema's `pattern`
 };
 
 // A regular expression (ECMAScript's words) in a plain form for xgrammar: anchors resolved, classes

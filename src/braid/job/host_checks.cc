@@ -28,7 +28,7 @@ std::vector<std::string> net_devices() {
 }
 
 void require_net_devices(std::string_view wanted, const std::vector<std::string>& present) {
-  // UCX has patterns, too, and says itself what is wrong with them.
+  // UCX has patterns, too, and reports faults in them itself.
   if (wanted == "all" || wanted.find_first_of("^*?[") != std::string_view::npos) return;
   while (!wanted.empty()) {
     const size_t comma = wanted.find(',');

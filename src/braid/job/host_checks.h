@@ -10,8 +10,8 @@ namespace braid::job {
 // Names of this host's network interfaces and RDMA cards, sorted.
 std::vector<std::string> net_devices();
 
-// Fails with kResource where `wanted`, the value of UCX_NET_DEVICES ("eth0,mlx5_0:1", "all"
-// or empty), names a device that `present` lacks: the line names both.
+// Fails with kResource if `wanted`, the value of UCX_NET_DEVICES ("eth0,mlx5_0:1", "all" or empty),
+// names a device that `present` lacks: the line names both.
 void require_net_devices(std::string_view wanted, const std::vector<std::string>& present);
 
 // " (/dev/shm has 0.5 MB free: docker run --shm-size=1g, or UCX_TLS=tcp,self)" where shared memory

@@ -23,7 +23,7 @@ struct JobConfig {
   Launch launch;
   // A process silent for this time has failed; also the longest wait for a process to come.
   std::chrono::milliseconds timeout{10000};
-  // A process of a failed job that has not ended after this time is ended.
+  // In a failed job, a process still running after this time is ended.
   std::chrono::milliseconds grace{5000};
   // Prints the last words of a process ended by force; empty: to the error output.
   std::function<void(const std::string&)> say;

@@ -23,7 +23,7 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return found;
 }
 
-// Files that a process has open or mapped, of processes that this user may look into.
+// Files open or mapped in a process, over all processes that this user may look into.
 std::set<Node> files_in_use() {
   std::set<Node> used;
   for (const fs::path& process : entries("/proc")) {

@@ -5,9 +5,9 @@
 
 namespace braid::job {
 
-// Removes this user's files ucx_shm_posix_* of `folder` that no process has open. UCX removes
-// each name right after it has opened the segment, so such a file is of a process that was killed
-// between. Files younger than `age` stay. Returns how many it removed; fails never.
+// Removes this user's files ucx_shm_posix_* in `folder` that no process has open. UCX removes each
+// name right after it has opened the segment, so such a file comes from a process killed in
+// between. Files younger than `age` stay. Returns the number of removed files; fails never.
 int remove_orphan_segments(const std::filesystem::path& folder = "/dev/shm",
                            std::chrono::seconds age = std::chrono::seconds(0));
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-// Small records as bytes, for processes of one build and one byte order.
+// Small records as bytes, for processes with equal build and byte order.
 namespace braid::job {
 
 class Packer {
@@ -68,7 +68,7 @@ class Unpacker {
   }
   [[noreturn]] void missing() const;
   const std::string bytes_;
-  std::string_view rest_;  // of it
+  std::string_view rest_;  // the unread rest
 };
 
 }  // namespace braid::job

@@ -73,7 +73,7 @@ class Decoder {
     return conv("decoder.conv_out", p, 3);
   }
 
-  // A causal 3x3x3 convolution; the last two frames that it reads are kept for the next chunk.
+  // A causal 3x3x3 convolution; the last two input frames are kept for the next chunk.
   Frames conv(const std::string& name, const Frames& p, int64_t out, ValueId residual = kNoValue) {
     const auto before = before_.try_emplace(name, kNoValue).first;
     Frames y = p;
@@ -103,8 +103,8 @@ class Decoder {
                        {.height = p.height, .width = p.width});
   }
 
-  // A group norm, then SiLU of the result scaled and shifted by convolutions of the latents. The
-  // convolutions work on single pixels, so they run before the latents are spread.
+  // A group norm, then SiLU over the result, scaled and shifted by convolutions over the latents.
+  // The convolutions work on single pixels, so they run before the latents are spread.
   ValueId norm(const std::string& name, const Frames& p) {
     const ValueId x = ops::group_norm(b_, p.x,
                                       {weight(name + ".norm_layer.weight", {p.channels}),

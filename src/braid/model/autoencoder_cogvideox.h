@@ -7,13 +7,13 @@
 
 namespace braid {
 
-// The video autoencoder of CogVideoX (AutoencoderKLCogVideoX); Braid computes its decoder.
+// CogVideoX's video autoencoder (AutoencoderKLCogVideoX); Braid computes its decoder.
 struct AutoencoderCogVideoXConfig {
   int64_t latent_channels = 16;
   std::vector<int64_t> channels;  // per level, full size first
-  int64_t resnets = 3;            // of a level in the encoder; the decoder has one more
+  int64_t resnets = 3;            // per level in the encoder; the decoder has one more
   int64_t groups = 32;            // of the norms
-  int64_t time_levels = 2;        // levels of the decoder that double the frames, from the first
+  int64_t time_levels = 2;        // decoder levels that double the frames, from the first
   float scaling_factor = 1.15258426f;
 
   // Pixels along an axis for each latent.

@@ -89,7 +89,7 @@ class Decoder {
     return conv(name + ".conv2", h, {.out = out, .residual = residual});
   }
 
-  // One head over all pixels of a picture.
+  // A single head over all pixels in a picture.
   Pixels attention(const std::string& name, const Pixels& p) {
     const auto scope = b_.scope(name);
     const int64_t C = p.channels;

@@ -7,12 +7,12 @@
 
 namespace braid {
 
-// The image autoencoder of Stable Diffusion and Flux (AutoencoderKL); Braid computes its decoder.
+// The image autoencoder in Stable Diffusion and Flux (AutoencoderKL); Braid computes its decoder.
 struct AutoencoderKlConfig {
   int64_t latent_channels = 4;
   int64_t out_channels = 3;
   std::vector<int64_t> channels;  // per level, full size first
-  int64_t resnets = 2;            // of a level in the encoder; the decoder has one more
+  int64_t resnets = 2;            // per level in the encoder; the decoder has one more
   int64_t groups = 32;            // of the norms
   bool post_quant = true;         // a 1x1 convolution before the decoder
   float scaling_factor = 0.18215f;

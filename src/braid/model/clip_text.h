@@ -25,9 +25,9 @@ struct ClipTextConfig {
 // what Braid does not compute.
 ClipTextConfig read_clip_text_config(const JsonObject& config);
 
-// B texts of L tokens each, L up to config.positions. Inputs: token_ids i32 [B * L]; positions i32
-// [B * L], 0 .. L-1 for each text; rows i32 [B], where in token_ids the end of each text stands
-// (its first EOS). Output: pooled f32 [B, C]. Weight names are those of transformers' files.
+// B texts with L tokens each, L up to config.positions. Inputs: token_ids i32 [B * L]; positions
+// i32 [B * L], 0 .. L-1 for each text; rows i32 [B], each text's end (its first EOS) as an index in
+// token_ids. Output: pooled f32 [B, C]. Weight names are transformers'.
 Program clip_text(const ClipTextConfig& config, int64_t batch, int64_t length,
                   const WeightDtype& dtype_of);
 

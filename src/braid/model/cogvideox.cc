@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-constexpr float kHeadEps = 1e-6f;  // of the norms of queries and keys
+constexpr float kHeadEps = 1e-6f;  // norms over queries and keys
 
 class Text : TransformerWriter {
  public:

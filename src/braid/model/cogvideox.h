@@ -20,7 +20,7 @@ struct CogVideoXConfig {
   bool slice = false;        // rotary positions count tokens (1.5), in place of a fitted grid
   bool qkv_bias = true;
   bool patch_bias = true;  // always in version 1.5, whatever its file says
-  float eps = 1e-5f;       // of norms, but for those of queries and keys
+  float eps = 1e-5f;       // for norms, but for those over queries and keys
   // The size of training, in latents; frames in pictures.
   int64_t height = 60;
   int64_t width = 90;
@@ -29,7 +29,7 @@ struct CogVideoXConfig {
   double temporal_scale = 1;
 
   int64_t C() const { return heads * head_dim; }
-  // Values of a token: a patch of patch_frames x 2 x 2 latents, the channel slowest.
+  // Values per token: a patch of patch_frames x 2 x 2 latents, the channel slowest.
   int64_t token_dim() const { return channels * patch_frames * 4; }
   bool operator==(const CogVideoXConfig&) const = default;
 };
@@ -84,7 +84,7 @@ struct CogVideoXShape {
 Program cogvideox_step(const CogVideoXConfig& config, const CogVideoXShape& shape,
                        const WeightDtype& dtype_of, DType activations = DType::f32);
 
-// The step's input `positions`, of a video of this size.
+// The step's input `positions`, for a video with this size.
 std::vector<float> cogvideox_positions(const CogVideoXConfig& config, const VideoGrid& grid);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// The configuration of CogVideoX's transformer, and the positions of a video's tokens.
+// Configuration of CogVideoX's transformer, and positions of a video's tokens.
 #include <cmath>
 
 #include "braid/model/cogvideox.h"
@@ -36,8 +36,8 @@ std::vector<double> linspace(double begin, double end, int64_t n) {
   return x;
 }
 
-// Positions along rows and columns: the part of the grid of training that a picture of other sides
-// covers, when fitted inside.
+// Positions along rows and columns: the part of the training grid covered by a picture with other
+// sides, when fitted inside.
 std::array<std::vector<double>, 2> fitted_positions(const CogVideoXConfig& c, const VideoGrid& g) {
   const auto H = static_cast<double>(c.height / 2), W = static_cast<double>(c.width / 2);
   const auto h = static_cast<double>(g.rows), w = static_cast<double>(g.columns);

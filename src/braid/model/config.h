@@ -10,7 +10,7 @@
 
 namespace braid {
 
-// The feed-forward block of a mixture of experts.
+// A mixture of experts as feed-forward block.
 struct ExpertConfig {
   int64_t E = 0;  // experts of a layer
   int64_t F = 0;  // width of each
@@ -26,7 +26,7 @@ struct ExpertConfig {
 
 // Latent attention: what ops/latent_attention.h calls R, Dn, Dr and Dv.
 struct LatentConfig {
-  int64_t q_rank = 0;  // width of the queries' own latent; 0: they have none
+  int64_t q_rank = 0;  // width of the queries' own latent; 0: no such latent
   int64_t R = 0;
   int64_t Dn = 0;
   int64_t Dr = 0;
@@ -38,9 +38,9 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
-// The hyper-parameters of a decoder, whichever file they came from.
+// A decoder's hyper-parameters, from any kind of file.
 struct ModelConfig {
-  std::string family;  // the name of its ModelFamily
+  std::string family;  // its ModelFamily's name
   std::string name;    // as the file calls the model; may be empty
   int64_t layers = 0;
   int64_t C = 0;        // model width
@@ -50,7 +50,7 @@ struct ModelConfig {
   int64_t Hkv = 0;      // KV heads
   int64_t D = 0;        // head dim
   int64_t context = 0;  // positions that the model was made for
-  // Dynamic RoPE: the factor by which its base grows for longer sequences. 0: none may be longer.
+  // Dynamic RoPE: growth of its base for longer sequences. 0: longer sequences are not allowed.
   double dynamic_rope = 0;
   float eps = 1e-5f;
   ops::RopeAttrs rope;           // of latent attention: turns the Dr columns alone
@@ -71,7 +71,7 @@ struct ModelConfig {
   bool sparse(int64_t layer) const {
     return experts && experts->sparse[static_cast<size_t>(layer)];
   }
-  // Numbers in a layer's cache per token, on a rank of `parts` ranks that divide the heads.
+  // Numbers in a layer's cache per token, on a rank among `parts` ranks that divide the heads.
   int64_t cached_numbers(int64_t parts = 1) const {
     return latent ? latent->R + latent->Dr : 2 * ceil_div(Hkv, parts) * D;
   }
@@ -82,9 +82,9 @@ struct ModelConfig {
 // frequencies beyond numbers, more chosen experts than experts.
 void check_config(const ModelConfig& config, const std::string& origin);
 
-// With dynamic RoPE, lengthens `context` to `tokens`, and RoPE's base as that length asks; other
-// models, and shorter lengths, leave all as it is. A base is for all tokens of a job, whatever
-// steps bring them: keys of different bases do not meet.
+// With dynamic RoPE, lengthens `context` to `tokens`, and sets RoPE's base for this length; other
+// models, and shorter lengths, stay the same. A base holds for all tokens in a job, whatever steps
+// bring them: keys with different bases do not meet.
 void stretch_context(ModelConfig& config, int64_t tokens);
 
 }  // namespace braid

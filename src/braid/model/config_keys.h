@@ -11,13 +11,13 @@
 
 namespace braid {
 
-// The keys of model files, and each family's treatment of each key. Readers go by these tables,
+// Keys in model files, and each family's treatment of each key. Readers go by these tables,
 // docs/model-files.md shows the tables, and a test walks them: a key's entry is its effect.
 
 enum class KeyUse : uint8_t {
   read,     // obeyed
-  ignored,  // whatever it says, as the family's class in transformers or llama.cpp ignores it
-  refused,  // named in an error, where it says more than `harmless`
+  ignored,  // for any value, as the family's class in transformers or llama.cpp ignores the key
+  refused,  // named in an error, for values other than `harmless`
 };
 
 // What one column of a table does with a key, written as text in the tables:
@@ -32,7 +32,7 @@ struct KeyCell {
   KeyUse use = KeyUse::ignored;
   bool wanted = false;         // a missing key is refused
   bool null = false;           // null is a value
-  std::string_view otherwise;  // JSON of the default, or of the harmless value; may be empty
+  std::string_view otherwise;  // the default, or the harmless value, as JSON; may be empty
 };
 KeyCell parse_cell(std::string_view text);
 
@@ -56,16 +56,16 @@ const KeyTable& hf_rope_keys();  // its rope_parameters; columns: rope_type
 const KeyTable& gguf_keys();     // behind "<architecture>."; columns: architectures
 std::string to_markdown(const KeyTable& table);
 
-// A JSON object, read as one column of a table says.
+// A JSON object, read by a column of a table.
 class TableReader {
  public:
-  // Fails with kUnsupported, naming key and value, where a refused key is there.
+  // Fails with kUnsupported for a refused key, naming key and value.
   TableReader(const JsonObject& object, std::string origin, const KeyTable& table,
               std::string_view column);
 
-  // The value, or the column's default; nothing where the column does not read the key, or where it
-  // is null. Fails with kMalformed on null where null is no value, and on another type; with
-  // kNotFound where a wanted key is missing.
+  // The value, or the column's default; nothing if the column does not read the key, or for null.
+  // Fails with kMalformed on null if null is no value, and on another type; with kNotFound for a
+  // missing wanted key.
   template <class T>
   std::optional<T> find(std::string_view key) const;
   template <class T>

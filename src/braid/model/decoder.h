@@ -5,18 +5,18 @@
 #include "braid/model/config_keys.h"
 #include "braid/model/family.h"
 
-// Common parts of the decoder families: a forward pass that differs by fields of ModelConfig, and
-// readers of common hyper-parameters.
+// Shared by decoder families: a forward pass that differs by fields of ModelConfig, and readers for
+// common hyper-parameters.
 namespace braid::decoder {
 
 Program forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of);
 
-// In what the GGUF files of an architecture differ.
+// Differences between the GGUF files of architectures.
 struct GgufTraits {
   // llama.cpp's converter interleaves the rotary pairs of Llama, and leaves the others'.
   ops::RopePairing pairing = ops::RopePairing::half;
   bool qk_norm = false;
-  bool rope_factors = false;  // a tensor of frequency divisors may be there
+  bool rope_factors = false;  // a tensor of frequency divisors is allowed
   std::string_view column;    // of gguf_keys(); empty: the architecture
   ops::RouteWeight expert_weight = ops::RouteWeight::normalised;
   bool experts_are_dense_wide = false;  // feed_forward_length is the width of each expert
@@ -35,7 +35,7 @@ ModelConfig hf_config(const JsonObject& config, std::string_view family);
 // RoPE for the head dimension and context of `c`; may add to `c`'s remarks.
 ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelConfig& c);
 
-// A canonical name, or of a layer's weight what follows "layers.N.", and the stem in a file.
+// A canonical name, or a layer weight's name behind "layers.N.", and the stem in a file.
 struct NamePair {
   std::string_view canonical;
   std::string_view file;
@@ -47,7 +47,7 @@ std::string name_by(std::span<const NamePair> names, std::string_view layer_pref
 std::string gguf_name(std::string_view canonical);
 std::string hf_name(std::string_view canonical);
 
-// Whether a GGUF file says that it has experts: the architecture "llama" stands for two families.
+// Whether a GGUF file has experts: the architecture "llama" stands for two families.
 bool has_experts(const GgufFile& file);
 
 }  // namespace braid::decoder

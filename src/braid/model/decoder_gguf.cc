@@ -118,7 +118,7 @@ void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path
 void read_router(const Keys& keys, const std::string& path, ModelConfig& c) {
   ExpertConfig& e = *c.experts;
   const auto gating = keys.find<int64_t>("expert_gating_func").value_or(0);
-  // Files from before the key was there: GLM-4.7-Flash, told by its sizes, has sigmoids.
+  // Files older than the key: GLM-4.7-Flash, recognized by its sizes, has sigmoids.
   const bool flash = c.layers >= 47 && c.layers <= 48 && c.V == 154880;
   if (gating < 0 || gating > 2) {
     fail(ErrorCode::kUnsupported, "{}: {} is {}, allowed are 1 (softmax) and 2 (sigmoid)", path,

@@ -4,7 +4,7 @@
 namespace braid::decoder {
 namespace {
 
-// Layer types that a file lists, true where a layer has a window.
+// A file's listed layer types; true for a layer with a window.
 std::vector<bool> listed_windows(const std::vector<std::string>& types, int64_t layers) {
   if (static_cast<int64_t>(types.size()) != layers) {
     fail(ErrorCode::kMalformed, "config.json: layer_types has {} entries for {} layers",

@@ -1,5 +1,5 @@
 // Models with latent attention: DeepSeek-V2 and V2-Lite, the form of DeepSeek-V3 (R1, Kimi-K2,
-// Moonlight), GLM-4.7-Flash. They differ by their routers; in GGUF all are one architecture.
+// Moonlight), GLM-4.7-Flash. They differ by their routers; in GGUF all share an architecture.
 #include "braid/model/decoder.h"
 
 namespace braid {

@@ -37,7 +37,7 @@ struct ExpertNames {
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
-// Rows of a tensor in a file that make a weight, in order, where the tensor holds several weights.
+// Rows of a file's tensor that make a weight, in order, for tensors with several weights.
 struct PackedRows {
   std::string tensor;
   std::vector<Range> rows;
@@ -67,14 +67,14 @@ struct ModelFamily {
   // `rows`.
   Program (*forward)(const ModelConfig& config, const ForwardShape& shape,
                      const WeightDtype& dtype_of);
-  // For families that share a GGUF architecture: whether a file of that architecture belongs to
+  // For families that share a GGUF architecture: whether a file with the architecture belongs to
   // this family.
   bool (*gguf_takes)(const GgufFile& file) = nullptr;
-  // Which rows of which tensor of a folder a weight is; nothing: hf_name is a tensor of its own.
-  // Null: no weight is packed.
+  // The tensor in a folder, and its rows, that hold a weight; nothing: hf_name is the weight's own
+  // tensor. Null: no weight is packed.
   std::optional<PackedRows> (*hf_packed)(const ModelConfig& config,
                                          std::string_view canonical) = nullptr;
-  // Layers behind the last one predict further tokens: they are not used.
+  // Layers behind the last layer predict further tokens: these layers are not used.
   bool predicts = false;
   ExpertNames hf_experts = {};
   ExpertNames gguf_experts = {.each = "blk.{0}.ffn_{3}.{1}.weight",

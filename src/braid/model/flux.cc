@@ -139,7 +139,7 @@ class Step : Writer {
     return add(x, out, column + (2 * C_));
   }
 
-  // Queries, keys and values of one stream; queries and keys normalized by head.
+  // A stream's queries, keys and values; queries and keys normalized by head.
   Heads heads(const std::string& attn, const std::array<const char*, 3>& projections,
               const char* added, ValueId x) {
     std::vector<ops::LinearWeights> qkv;
@@ -155,7 +155,7 @@ class Step : Writer {
     return {normalize("q", y[0]), normalize("k", y[1]), y[2]};
   }
 
-  // Text stands at position 0 of every axis, which rotates nothing.
+  // Text is at position 0 on every axis, which rotates nothing.
   void rotate(Heads& h, int64_t first) {
     const ops::RopeTableAttrs attrs{.head_dim = c_.head_dim, .batch = s_.batch, .first = first};
     h.q = ops::rope_table(b_, h.q, rope_, attrs);

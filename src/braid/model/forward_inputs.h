@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// What every forward pass reads (ops/input_names.h); the engine writes them for each step.
+// Inputs of every forward pass (ops/input_names.h), written by the engine for each step.
 struct ForwardInputs {
   ValueId token_ids = kNoValue;  // i32 [T]
   ValueId positions = kNoValue;  // i32 [T]

@@ -30,7 +30,7 @@ std::string hf_name(std::string_view canonical) {
 
 std::optional<PackedRows> packed(const ModelConfig& c, std::string_view canonical) {
   const int64_t group = c.Hq / c.Hkv;
-  // Of each KV head's group + 2 parts of D rows.
+  // Each KV head's group + 2 parts with D rows.
   const auto parts = [&](int64_t begin, int64_t end) {
     PackedRows packed{.tensor = hf_name(canonical), .tensor_rows = (c.Hq + 2 * c.Hkv) * c.D};
     for (int64_t h = 0; h < c.Hkv; ++h) {

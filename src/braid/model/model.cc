@@ -28,8 +28,8 @@ DType kv_dtype_of(const Program& program) {
   return is_float(weights) ? weights : DType::f16;
 }
 
-// Whether two matrices differ in any of a few rows, spread over all: what is not a copy differs
-// everywhere, and no more than these rows is read.
+// Whether two matrices differ in any of a few rows, spread over all: a matrix that is no copy
+// differs everywhere. Reads no more than these rows.
 bool rows_differ(const TensorView& x, const TensorView& y) {
   if (x.dtype != y.dtype || x.shape != y.shape) return true;
   constexpr int64_t kRows = 64;
@@ -60,12 +60,12 @@ void check_not_packed(const WeightSource& source, const std::string& name) {
   }
 }
 
-// A weight of one row, [1, C].
+// A weight with a single row, [1, C].
 bool is_row(std::string_view canonical) {
   return canonical.ends_with(".shared_gate");
 }
 
-// A bias for the choice of experts: one that is not a number would hide its expert silently.
+// A bias for the choice of experts: NaN or infinity would hide its expert silently.
 void check_numbers(const WeightSource& source, const std::string& name) {
   const TensorView bias = source.get(name);
   std::vector<float> values(static_cast<size_t>(bias.shape.elems()));
@@ -77,7 +77,7 @@ void check_numbers(const WeightSource& source, const std::string& name) {
   }
 }
 
-// The layer of a tensor by its name, "blk.N." or "model.layers.N."; -1: none.
+// A tensor's layer by its name, "blk.N." or "model.layers.N."; -1: none.
 int64_t layer_of(std::string_view name) {
   for (const std::string_view prefix : {"blk.", "model.layers."}) {
     if (!name.starts_with(prefix)) continue;
@@ -89,7 +89,7 @@ int64_t layer_of(std::string_view name) {
   return -1;
 }
 
-// Tables that some converters leave in a file and that the engine computes itself.
+// Tables that some converters leave in a file and the engine computes itself.
 bool is_derived(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_pos_emb.inv_freq");
 }

@@ -22,7 +22,7 @@ class Model {
 
   const ModelFile& file() const;
   const WeightSource& source() const { return weights_of(file()); }
-  const RandomWeights* random() const { return random_.get(); }  // null where there is a file
+  const RandomWeights* random() const { return random_.get(); }  // null for a model from a file
   const ModelFamily& family() const { return family_; }
   const ModelConfig& config() const { return config_; }
 
@@ -62,7 +62,7 @@ class Model {
   std::unique_ptr<PackedWeights> packed_;    // null: of random weights
   const ModelFamily& family_;
   ModelConfig config_;
-  std::string_view tied_ = "token_embd";  // which weight of a tied pair the file holds
+  std::string_view tied_ = "token_embd";  // the weight of a tied pair that the file holds
   int64_t parameters_ = 0;
   int64_t active_parameters_ = 0;
   int64_t weight_bytes_ = 0;

@@ -21,7 +21,7 @@ struct ModelShape {
   }
 };
 
-// Reads a config.json in Hugging Face's form. Fails as Model does on what it does not know.
+// Reads a config.json in Hugging Face's form. Fails as Model does on unknown content.
 ModelShape read_model_shape(const std::string& path, DType weight_dtype = DType::bf16);
 
 }  // namespace braid

@@ -21,10 +21,10 @@ class PackedWeights {
   PackedWeights(const WeightSource& source, const ModelFamily& family, const ModelConfig& config)
       : source_(source), family_(family), config_(config) {}
 
-  // Where a weight is; nothing: it has a tensor of its own.
+  // A weight's place; nothing: the weight has its own tensor.
   std::optional<PackedRows> find(std::string_view canonical) const;
-  // Fails with kNotFound where the tensor is missing, with kMalformed where it has another number
-  // of rows.
+  // Fails with kNotFound for a missing tensor, with kMalformed for another number of
+  // rows.
   TensorType type(const PackedRows& packed) const;
   TensorView view(std::string_view canonical, const PackedRows& packed) const;
 

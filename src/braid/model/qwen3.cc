@@ -1,4 +1,4 @@
-// Qwen3, dense: RMSNorm on each query and key head, a head dimension of its own.
+// Qwen3, dense: RMSNorm on each query and key head, and a separate head dimension.
 #include "braid/model/decoder.h"
 
 namespace braid {

@@ -21,7 +21,7 @@ uint64_t mixed(uint64_t seed, uint64_t index) {
   return z ^ (z >> 31);
 }
 
-// Box-Muller: an even index and the odd one after it share two uniform numbers.
+// Box-Muller: an even index and the odd index after it share two uniform numbers.
 float normal(uint64_t seed, uint64_t index) {
   const uint64_t bits = mixed(seed, index / 2 + 1);
   const float u = (static_cast<float>(bits >> 40) + 1.f) * 0x1p-24f;
@@ -34,7 +34,7 @@ float deviation_of(int count) {
   return std::sqrt(static_cast<float>(count * count - 1) / 12);
 }
 
-// Scales for integers 0 .. count - 1 in steps of d, whose middle is zero.
+// Scales for integers 0 .. count - 1 in steps of d, centered on zero.
 template <class Block>
 void set_scale(Block& b, int count, float stddev) {
   b.d = to_f16(stddev / deviation_of(count));

@@ -12,8 +12,8 @@
 
 namespace braid {
 
-// How a random weight is drawn: norms are ones, biases zeros, matrices normal numbers, or blocks of
-// random bits with scales that give them the same deviation.
+// The drawing of a random weight: norms are ones, biases zeros, matrices normal numbers, or blocks
+// of random bits with scales for an equal deviation.
 struct RandomWeight {
   float mean = 0;
   float stddev = 0;
@@ -26,8 +26,8 @@ class RandomWeights {
   // Weights of the shape's forward pass, by canonical name. Fails with kInvalidArgument if a row is
   // no whole number of the type's blocks.
   RandomWeights(const ModelShape& shape, uint64_t seed);
-  // Of the Programs of a network, whose weights keep their names and types: a tensor's seed comes
-  // from its name (random_seed), so that others can make equal weights.
+  // For a network's Programs, whose weights keep their names and types. A tensor's seed comes from
+  // its name (random_seed), so others can make equal weights.
   RandomWeights(std::span<const Program> programs, uint64_t seed);
 
   struct Tensor {
@@ -46,7 +46,7 @@ class RandomWeights {
   mutable std::map<std::string, std::vector<std::byte*>, std::less<>> matrices_;
 };
 
-// Of a tensor: the finalizer of SplitMix64 over `seed` + FNV-1a(name), 64 bits each.
+// A tensor's seed: the finalizer of SplitMix64 over `seed` + FNV-1a(name), 64 bits each.
 uint64_t random_seed(uint64_t seed, std::string_view name);
 
 }  // namespace braid

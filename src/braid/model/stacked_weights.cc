@@ -25,7 +25,7 @@ bool StackedWeights::names(std::string_view canonical) {
          canonical.ends_with(".attn.v_b");
 }
 
-// Separate k_b and v_b of a file, or the rows of each head within kv_b.
+// A file's separate k_b and v_b, or each head's rows within kv_b.
 StackedWeights::Place StackedWeights::find_heads(std::string_view canonical) const {
   BRAID_CHECK(config_.latent.has_value(), "no heads have '{}'", canonical);
   const LatentConfig& l = *config_.latent;

@@ -11,10 +11,10 @@
 
 namespace braid {
 
-// Weights of three dimensions in a model file, by canonical name.
-//   "layers.3.mlp.experts.gate" [E, out, in]: one tensor of all, one for each expert, or gate and
-//   up in one "layers.3.attn.k_b", ".v_b" [H, Dn or Dv, R]: rows of each head's part of kv_b, or
-//   tensors of their own
+// Three-dimensional weights in a model file, by canonical name.
+//   "layers.3.mlp.experts.gate" [E, out, in]: a tensor for all experts, a tensor each, or gate and
+//   up in a single tensor
+//   "layers.3.attn.k_b", ".v_b" [H, Dn or Dv, R]: each head's rows in kv_b, or separate tensors
 // Views reach into the file; nothing is copied. Thread-safe.
 class StackedWeights {
  public:
@@ -36,10 +36,10 @@ class StackedWeights {
 
  private:
   struct Place {
-    std::vector<std::string> tensors;  // one, or one for each matrix
+    std::vector<std::string> tensors;  // one, or one per matrix
     TensorType type;                   // of all: matrices, rows, columns
-    int64_t first_row = 0;             // of a matrix, among the matrix' rows there
-    int64_t rows = 0;                  // that belong to a matrix there
+    int64_t first_row = 0;             // a matrix' first row, among its rows in the tensor
+    int64_t rows = 0;                  // rows of a matrix in the tensor
   };
   const Place& place(std::string_view canonical) const;
   Place find_experts(std::string_view layer, std::string_view part) const;

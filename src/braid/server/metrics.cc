@@ -46,7 +46,7 @@ struct Metrics::Impl {
   const std::string prefix;
   const prometheus::Labels labels;
   prometheus::Registry registry;
-  std::mutex mutex;  // of text(): counters of the loop are brought up to date
+  std::mutex mutex;  // for text(): counters of the loop are brought up to date
 
   Gauge& running = gauge("num_requests_running", "Requests that have pages of the KV cache");
   Gauge& waiting = gauge("num_requests_waiting", "Requests that wait for their first step");

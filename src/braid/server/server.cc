@@ -25,7 +25,7 @@ std::string now_text() {
   return fmt::format("{}.{:03}Z", std::string_view(text, n), ms);
 }
 
-// A model's own name: of its folder or file, without the ending.
+// A model's own name: its folder's or file's, without the ending.
 std::string name_of(const std::string& path) {
   const std::filesystem::path p = std::filesystem::path(path).lexically_normal();
   const std::filesystem::path last = p.has_filename() ? p.filename() : p.parent_path().filename();
@@ -60,7 +60,7 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   std::optional<Metrics> metrics;
   StepLanes lanes;
-  std::unique_ptr<GrammarStore> grammars;  // outlives what the engine computes with it
+  std::unique_ptr<GrammarStore> grammars;  // outlives the engine's steps with its grammars
   std::unique_ptr<Engine> engine;
   std::optional<Service> service;
   std::mutex log_mutex;

@@ -40,7 +40,7 @@ struct ServerConfig {
 };
 
 // A server from its first line to its last. Listens at once and answers 503 until the model is
-// there.
+// loaded.
 class Server {
  public:
   // Tells people how far it is, a line each.
@@ -53,10 +53,10 @@ class Server {
   int port() const;
   // Loads the model and answers from then on. Fails as Model and Runner do.
   void load();
-  // Takes no new requests, and waits until those that are there have ended. Requests that run
-  // longer than `drain_seconds` end with an error: false.
+  // Takes no new requests, and waits until present requests have ended. Requests that run longer
+  // than `drain_seconds` end with an error: false.
   bool drain();
-  // What ended the engine; empty: it lives.
+  // The error that ended the engine; empty: none did.
   std::string error() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace braid::server {
 
-// A server's means of answering: a model, its loop of requests, and the operator's choices.
+// A server's means for answering: a model, its loop of requests, and the operator's choices.
 struct Service {
   const LoadedModel& loaded;
   RequestLoop& loop;
@@ -23,7 +23,7 @@ struct Service {
   Metrics& metrics;
   StepLanes* lanes = nullptr;  // null where steps are not measured
   const SchedulerConfig& limits;
-  bool cache_per_key = false;  // as of ServerConfig, and the next one
+  bool cache_per_key = false;  // as in ServerConfig, as the next field
   double hang_seconds = 30;
   int64_t created = 0;  // seconds of the Unix epoch at the model's loading
 

@@ -66,7 +66,7 @@ void dequantize(const BlockQ5_K& b, float* y) {
   }
 }
 
-// In each half of 128 elements, quarter k takes nibbles from ql and bits 2k, 2k + 1 of qh.
+// In each half with 128 elements, quarter k takes nibbles from ql and bits 2k, 2k + 1 of qh.
 void dequantize(const BlockQ6_K& b, float* y) {
   for (int i = 0; i < 256; ++i) {
     const int half = i / 128, quarter = i % 128 / 32, lane = i % 32;
@@ -85,7 +85,7 @@ void dequantize_blocks(const void* src, float* dst, int64_t elems) {
   for (int64_t i = 0; i < elems / kElems; ++i) dequantize(blocks[i], dst + i * kElems);
 }
 
-// Code of x on a grid of step d, clamped to [low, high].
+// The code for x on a grid with step d, clamped to [low, high].
 int code(float x, float inverse_step, int low, int high) {
   return std::clamp(static_cast<int>(std::lround(x * inverse_step)), low, high);
 }
@@ -94,8 +94,8 @@ float inverse(float d) {
   return d == 0 ? 0 : 1 / d;
 }
 
-// The value of largest magnitude, with its sign: this value lands exactly on the grid's longer,
-// negative end.
+// The value with the largest magnitude, with its sign: this value lands exactly on the grid's
+// longer, negative end.
 float extreme(const float* x) {
   return *std::max_element(x, x + 32, [](float a, float b) { return std::abs(a) < std::abs(b); });
 }

@@ -57,10 +57,10 @@ static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(Block
 static_assert(sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_K) == 144);
 static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
 
-// Scale and minimum (0..63) of group `group` (0..7) of a Q4_K or Q5_K block.
+// Scale and minimum (0..63) for group `group` (0..7) in a Q4_K or Q5_K block.
 void unpack_scale_min_k(int group, const uint8_t scales[12], uint8_t* scale, uint8_t* min);
 
-// A row: `elems` consecutive elements of any float or block dtype to f32. The scalar reference of
+// A row: `elems` consecutive elements in any float or block dtype to f32. The scalar reference for
 // every dequantizing kernel. elems is a multiple of the dtype's block.
 void dequantize_row(DType dtype, const void* src, float* dst, int64_t elems);
 

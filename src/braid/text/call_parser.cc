@@ -174,7 +174,7 @@ void CallParser::take_call(bool ended, CallDelta& delta) {
   Scan found = scan(ended);
   if (found.result == Scan::more) return;
   if (found.result == Scan::broken) {
-    // What stands before is content; a mark may come behind it.
+    // Text before the mark is content; a mark may follow.
     give_text(before_, delta);
     state_ = State::text;
     return;
@@ -212,7 +212,7 @@ CallParser::Scan CallParser::scan(bool ended) {
   return scan_json(object, name, ended);
 }
 
-// `name`: the function of these arguments; empty: the object names its function.
+// `name`: the function for these arguments; empty: the object names its function.
 CallParser::Scan CallParser::scan_json(size_t begin, const std::string& name, bool ended) {
   const Scan broken{Scan::broken, {}, 0};
   const JsonEnd::Found found = json_.find(std::string_view(held_).substr(begin));

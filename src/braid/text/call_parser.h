@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// How a model writes that it calls a function.
+// A model's spelling of function calls.
 enum class CallFormat {
   none,
   hermes,   // <tool_call>{"name": ..., "arguments": {...}}</tool_call>: Hermes, Qwen

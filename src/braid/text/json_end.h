@@ -4,15 +4,15 @@
 
 namespace braid {
 
-// Finds where the JSON object or list that a text begins with ends; the text may grow between
-// calls. Counts brackets outside of strings: whether it is JSON a parser has to say.
+// Finds the end of the JSON object or list that a text begins with; the text may grow between
+// calls. Counts brackets outside strings: a parser has to check that the text is JSON.
 class JsonEnd {
  public:
   enum class Found { more, end, broken };
 
   static constexpr int kMaxDepth = 64;
 
-  // `text`: all so far, which begins with { or [.
+  // `text`: all so far, beginning with { or [.
   Found find(std::string_view text) {
     if (at_ > 0 && depth_ == 0) return Found::end;
     for (; at_ < text.size(); ++at_) {

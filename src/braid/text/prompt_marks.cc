@@ -10,7 +10,7 @@ namespace braid {
 
 ReasoningMarks marks_behind(ReasoningMarks marks, const Tokenizer& tokenizer,
                             std::span<const int32_t> prompt) {
-  constexpr size_t kTail = 16;  // tokens that a mark and white space behind it take
+  constexpr size_t kTail = 16;  // tokens for a mark and the white space behind it
   if (marks.open.empty()) return marks;
   const auto tail = prompt.last(std::min(prompt.size(), kTail));
   std::string text = tokenizer.decode({tail.begin(), tail.end()}, {.skip_special = false});

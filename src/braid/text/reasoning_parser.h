@@ -26,7 +26,7 @@ class ReasoningParser {
   explicit ReasoningParser(ReasoningMarks marks);
 
   ReasoningDelta push(std::string_view piece);
-  // The answer has ended: what was held back. An answer that ends inside is all reasoning.
+  // The answer has ended: returns held-back text. An answer that ends inside is all reasoning.
   ReasoningDelta finish();
 
  private:

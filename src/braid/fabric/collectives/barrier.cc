@@ -1,6 +1,6 @@
 #include "braid/fabric/collectives/barrier.h"
 
-// one round without data: wait_r(signal of p) for all p
+// a round without data: wait_r(signal of p) for all p
 namespace braid::fabric {
 
 void barrier(Comm& comm, const cpu::Team& team) {

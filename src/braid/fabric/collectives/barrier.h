@@ -5,8 +5,8 @@
 
 namespace braid::fabric {
 
-// Returns after every thread of every rank of the group has called barrier. Earlier puts of the
-// calling thread to members of the group are then visible. One latency; P-1 signals per rank.
+// Returns after every thread of every rank in the group has called barrier. The calling thread's
+// earlier puts to members of the group are then visible. A single latency; P-1 signals per rank.
 void barrier(Comm& comm, const cpu::Team& team = {});
 
 }  // namespace braid::fabric

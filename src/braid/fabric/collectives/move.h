@@ -8,7 +8,7 @@
 #include "braid/fabric/collectives/share.h"
 #include "braid/fabric/comm.h"
 
-// Common parts of the collectives that only move bytes.
+// Shared by the collectives that only move bytes.
 namespace braid::fabric {
 
 // A matrix in memory, rows stride bytes apart; its bytes are numbered row by row without the gaps.
@@ -76,7 +76,7 @@ inline void copy_range(const Piece<std::byte>& dst, const Piece<const std::byte>
   });
 }
 
-// to(q) of rank p arrives as from(p) of rank q, for all p, q: equal bytes at both ends, at most
+// Rank p's to(q) arrives as rank q's from(p), for all p, q: equal bytes at both ends, at most
 // `largest` for p != q. All pieces of a rank's `from` are disjoint from the pieces of its `to`,
 // except that its own piece may be the same memory.
 template <class To, class From>

@@ -18,13 +18,13 @@ inline int lanes_for(int64_t bytes, int lanes) {
   return static_cast<int>(std::clamp<int64_t>(bytes / kMinLaneBytes, 1, lanes));
 }
 
-// Part `index` of `parts` of [0, bytes), in whole lines but for the last.
+// Part `index` of [0, bytes) in `parts`, in whole lines but for the last.
 inline Range line_part(int64_t bytes, int64_t parts, int64_t index) {
   const Range lines = even_part(ceil_div(bytes, kLineBytes), parts, index);
   return {std::min(lines.begin * kLineBytes, bytes), std::min(lines.end * kLineBytes, bytes)};
 }
 
-// What round `round` moves of `range`, at most slot_bytes; empty past the end.
+// The part of `range` moved in round `round`, at most slot_bytes; empty past the end.
 inline Range round_part(Range range, int64_t round, int64_t slot_bytes) {
   return {std::min(range.begin + round * slot_bytes, range.end),
           std::min(range.begin + (round + 1) * slot_bytes, range.end)};

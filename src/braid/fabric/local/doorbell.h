@@ -11,8 +11,8 @@ namespace braid::fabric {
 
 using Clock = std::chrono::steady_clock;
 
-// Where the threads of one rank wait for changes of memory that others write. The writer stores
-// with sequential consistency and rings; ringing costs one load while nobody sleeps.
+// The threads of a rank wait here for changes in memory that others write. The writer stores with
+// sequential consistency and rings; ringing costs a load while nobody sleeps.
 class alignas(64) Doorbell {
  public:
   void ring() {
@@ -57,7 +57,7 @@ bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, R
   while (!done) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = bell_.load();
-    // Either the writer sees the sleeper, or the sleeper sees what it wrote.
+    // Either the writer sees the sleeper, or the sleeper sees the writer's store.
     done = ready();
     const auto left = deadline - Clock::now();
     if (!done && left > Clock::duration::zero()) bell_.wait_past(seen, {}, left);

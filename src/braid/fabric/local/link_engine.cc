@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kCopyBytes = 256 << 10;
 // A put up to this size is copied by its caller: waking the engine's thread costs as much.
 constexpr int64_t kBufferedBytes = 64 << 10;
-// A sleeper is woken this long before what it waits for arrives, since waking takes as long.
+// A sleeper is woken this long before its data arrive, since waking takes as long.
 constexpr std::chrono::microseconds kRingAhead{10};
 // The engine's own sleeps are set early by how late they have been, up to this.
 constexpr Clock::duration kMostLead = std::chrono::microseconds(50);
@@ -196,8 +196,8 @@ void LinkEngine::handle(std::unique_lock<std::mutex>& lock, const Event& event) 
     case Step::request:
       job.ready = event.at;
       pair(job).waiting.push_back(event.job);
-      // By the clock: a signal that was submitted meanwhile may have taken its turn after event.at,
-      // and no event follows one that is not held up.
+      // By the clock: a signal submitted meanwhile may have taken its turn after event.at, and no
+      // event follows a signal without delay.
       dispatch(Clock::now());
       break;
     case Step::ports_free:
@@ -215,7 +215,7 @@ void LinkEngine::handle(std::unique_lock<std::mutex>& lock, const Event& event) 
   }
 }
 
-// The next piece, and when the one after it is due.
+// The next piece, and the due time of the piece after.
 void LinkEngine::copy_some(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Job>& job) {
   const int64_t bytes = job->block.bytes();
   const int64_t end = std::min(bytes, job->copied + kCopyBytes);

@@ -15,14 +15,14 @@
 
 namespace braid::fabric {
 
-// Applies a signal to a slot of a rank's memory and wakes who waits for it.
+// Applies a signal to a slot in a rank's memory and wakes the slot's waiters.
 void deliver(Signal& slot, SignalOp op, uint64_t value, Doorbell& owner);
 
-// The emulated links of a world: moves bytes and signals as NICs would, behind the caller's back.
-// Each rank (or machine) has a port that sends one transfer and receives one at a time; the oldest
-// transfer whose two ports are free goes next, those of one pair of ranks in order. One thread
-// serves all links. It sleeps nearly always and copies in pieces spread over the modelled time of a
-// transfer; work that the machine delays is caught up, so that bandwidths hold on average.
+// A world's emulated links: moves bytes and signals as NICs would, behind the caller's back. Each
+// rank (or machine) has a port that sends and receives a transfer at a time; the oldest transfer
+// with two free ports goes next, and transfers between a pair of ranks keep their order. A single
+// thread serves all links; it sleeps nearly always and copies in pieces spread over a transfer's
+// modelled time. Work delayed by the machine is caught up, so bandwidths hold on average.
 class LinkEngine {
  public:
   // One transfer or signal. Bytes go from rank `from` to rank `to`.
@@ -36,7 +36,7 @@ class LinkEngine {
     Signal* slot = nullptr;  // of rank `to`
     SignalOp op = SignalOp::set;
     uint64_t value = 0;
-    Doorbell* doorbell = nullptr;      // of the rank that waits: the issuer, or the signal's target
+    Doorbell* doorbell = nullptr;      // the waiting rank's: the issuer's, or the signal's target's
     std::shared_ptr<Segment> segment;  // keeps the remote end alive
     std::atomic<bool> complete{false};
 
@@ -76,7 +76,7 @@ class LinkEngine {
   struct Pair {
     std::deque<std::shared_ptr<Job>> waiting;
     Clock::time_point sent;     // by the last that has started
-    Clock::time_point arrival;  // of it
+    Clock::time_point arrival;  // the transfer's
   };
   struct Port {
     Clock::time_point out_free;

@@ -8,8 +8,8 @@
 
 namespace braid::fabric {
 
-// The free ranges of a heap of blocks, as pure data. A place follows from the set of free ranges
-// alone, so processes with equal requests in equal order get equal places.
+// A heap's free ranges of blocks, as pure data. A place follows from the set of free ranges alone,
+// so processes with equal requests in equal order get equal places.
 class HeapRanges {
  public:
   static constexpr int64_t kAlignment = 512;
@@ -25,7 +25,7 @@ class HeapRanges {
   int blocks() const { return static_cast<int>(free_.size()); }
   // The first place with room for `bytes`, rounded up to kAlignment; nothing without such room.
   std::optional<Place> take(int64_t bytes);
-  // The place of a take() of as many bytes is free again.
+  // Frees the place of a take() with as many bytes.
   void give(Place place, int64_t bytes);
   int64_t free_bytes() const;
 

@@ -13,8 +13,8 @@ namespace {
 constexpr const char* kFile = "libnvshmem_host.so.3";
 constexpr int kAbi = 3;  // NVSHMEM's major version
 
-// NVSHMEM's structures for a start by unique id, in the first version of their layout, which all
-// versions 3 accept.
+// NVSHMEM's structures for a start by unique id, in the layout's first version, which all versions
+// 3 accept.
 struct UniqueId {
   int32_t version = (1 << 16) + 128;
   char internal[124] = {};

@@ -23,12 +23,12 @@ class NvshmemLibrary {
   void start(int rank, int ranks, const std::string& unique_id) const;
   // Collective: waits for all processes without a deadline. Null without memory.
   std::byte* allocate(int64_t bytes) const;
-  // Address for this process' GPU of `rank`'s copy of allocated memory; null without a path.
+  // Address, for this process' GPU, of `rank`'s copy of allocated memory; null without a path.
   std::byte* pointer(const std::byte* own, int rank) const;
 
  private:
   struct Functions;
-  const Functions* functions_ = nullptr;  // of the loaded library, which stays loaded
+  const Functions* functions_ = nullptr;  // the loaded library's, which stays loaded
 };
 
 // Sets environment variables for NVSHMEM's and NCCL's start: NVLink multicast is off in any case;

@@ -14,7 +14,7 @@ namespace braid::fabric {
 class LinkPort {
  public:
   using Clock = std::chrono::steady_clock;
-  // Departure time of a transfer of `busy` that could begin at `ready`.
+  // Departure time for a transfer with duration `busy` that could begin at `ready`.
   Clock::time_point reserve(Clock::time_point ready, Clock::duration busy);
 
  private:

@@ -9,13 +9,13 @@
 
 namespace braid::fabric {
 
-// A rank on a GPU, in any fabric of GPUs. Host code that launches communication kernels takes this.
+// A rank on a GPU, in any fabric of GPUs. Launchers of communication kernels take this type.
 class DeviceEndpoint : public Endpoint {
  public:
   const DeviceVerbs& verbs() const { return verbs_; }
   int device() const { return verbs_.device; }
 
-  // The symmetric place of an address in this rank's memory, if a segment of the world holds it.
+  // An address in this rank's memory as a symmetric place, if a segment of the world holds it.
   virtual std::optional<SymPtr<std::byte>> place(const void* address) const = 0;
   // Address at which this rank's kernels reach a peer's copy of a local symmetric address, for
   // signal words: also across emulated machines, whose data goes by transfers. Null without a path,
@@ -24,7 +24,7 @@ class DeviceEndpoint : public Endpoint {
   // A transfer between this rank and a peer, to be asked for by this rank's streams, kernels or
   // host when it is due: its own data out, or the peer's in.
   virtual std::unique_ptr<LinkProxy::Job> make_transfer(int peer, bool put) = 0;
-  // A peer's end of a piece of such a transfer.
+  // A peer's end for a piece of such a transfer.
   virtual std::byte* transfer_end(SymPtr<std::byte> at, int peer) const = 0;
 
  protected:

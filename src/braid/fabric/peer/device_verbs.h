@@ -8,8 +8,8 @@
 
 namespace braid::fabric {
 
-// Plain facts that a rank's kernels need of any fabric of GPUs. All pointers are addresses for the
-// kernels of this rank, and live as long as the fabric.
+// Facts that a rank's kernels need from any fabric of GPUs. All pointers are addresses for this
+// rank's kernels, and live as long as the fabric.
 struct DeviceVerbs {
   int rank = 0;
   int device = 0;                     // CUDA ordinal in this process

@@ -96,11 +96,11 @@ class LinkProxy {
   virtual bool advance() = 0;
   // Nothing has been for long: the thread is about to sleep. Throws what a copy failed with.
   virtual void rest() {}
-  // The thread ends: all later writes of its copies have been written.
+  // The thread ends: all later writes by its copies are complete.
   virtual void drain() = 0;
   // How far copies are, for an error, on the second thread.
   virtual std::string progress() const { return ""; }
-  // What the first thread is in, while this lives: a call of CUDA may wait for a lock.
+  // Lives while the first thread is inside a CUDA call: such a call may wait for a lock.
   class InCall {
    public:
     InCall(LinkProxy& proxy, const char* call) : proxy_(proxy) { proxy_.in_call_ = call; }

@@ -6,7 +6,7 @@
 namespace braid::fabric {
 namespace {
 
-// The GPU's clock that all its SMs share.
+// The GPU clock shared by all its SMs.
 __device__ unsigned long long now_ns() {
   namespace chrono = ::cuda::std::chrono;
   const auto now = chrono::system_clock::now().time_since_epoch();

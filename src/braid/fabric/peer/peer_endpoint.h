@@ -15,7 +15,7 @@ namespace braid::fabric {
 
 class PeerFabric;
 
-// A rank of a PeerFabric. The rank's threads may share it.
+// A rank in a PeerFabric. The rank's threads may share it.
 class PeerEndpoint final : public DeviceEndpoint {
  public:
   PeerEndpoint(PeerFabric& fabric, int rank);

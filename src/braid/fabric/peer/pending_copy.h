@@ -17,7 +17,7 @@ struct CopyWaiter {
   Duration deadline{};
 };
 
-// The copies so far in `stream` of `device`, as a Transfer; `what` names the copies in errors.
+// The copies so far in `device`'s `stream`, as a Transfer; `what` names the copies in errors.
 Transfer pending_copy(const CopyWaiter& waiter, int device, cudaStream_t stream, std::string what);
 
 }  // namespace braid::fabric

@@ -12,7 +12,7 @@ namespace braid::fabric {
 // sender's clock paces the path. A mutex orders the transfers of both ends' threads.
 class StagedLink {
  public:
-  // `port` is a word of `from`'s memory: the clock of from's port, shared by the port's links.
+  // `port` is a word in `from`'s memory: the clock of from's port, shared by the port's links.
   StagedLink(int from_device, int to_device, std::optional<Link> speed, uint64_t* port);
 
   // Enqueues the copy. The source is free after sent() reaches this copy, the data present after

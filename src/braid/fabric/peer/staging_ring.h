@@ -25,7 +25,7 @@ class StagingRing {
   const cuda::OwnedEvent& full(size_t slot) const { return slots_[slot].full; }
   const cuda::OwnedEvent& empty(size_t slot) const { return slots_[slot].empty; }
 
-  // Enqueues the copy of a block of at most kSlotBytes into the slot, without gaps; or out of it.
+  // Enqueues the copy of a block with at most kSlotBytes into the slot, without gaps; or out again.
   void fill(size_t slot, const std::byte* src, const Block& block);
   void drain(size_t slot, std::byte* dst, const Block& block);
 

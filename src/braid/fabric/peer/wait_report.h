@@ -4,7 +4,7 @@
 
 namespace braid::fabric {
 
-// Report of a device wait past its deadline: one per rank, in pinned host memory. The kernel writes
+// Report on a device wait past its deadline: one per rank, in pinned host memory. The kernel writes
 // `expired` last, at system scope.
 struct WaitReport {
   uint32_t expired = 0;

@@ -22,7 +22,7 @@ struct UcxFabricConfig {
   int process = 0;
   uint32_t generation = 0;    // equal on all processes; another number for each fabric of a worker
   std::vector<int> machines;  // [ranks] where each is
-  int threads_on_host = 1;    // of all ranks of this host that may wait at once
+  int threads_on_host = 1;    // threads, over all ranks on this host, that may wait at once
   Duration deadline = std::chrono::seconds(60);  // for each wait without a deadline
   // Called with an error of this process' rank, for the job to tell the others; sets the error.
   std::function<void(int rank, std::exception_ptr error)> on_abort;

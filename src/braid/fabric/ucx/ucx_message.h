@@ -28,7 +28,7 @@ class UcxPayload {
   bool remote() const { return remote_; }
   const std::byte* data() const { return data_; }  // [bytes] unless remote
 
-  // A payload that outlives the call. Copies bytes that UCX does not let go.
+  // A payload that outlives the call. Copies bytes that UCX keeps.
   UcxPayload take();
   // Brings the bytes of a remote payload to dst and then calls done(succeeded), perhaps at once.
   void receive(void* dst, std::function<void(bool)> done);

@@ -7,7 +7,7 @@
 
 namespace braid::fabric {
 
-// The parts of an allocation on ranks of this process.
+// An allocation's parts on this process' ranks.
 class UcxSegment final : public Segment {
  public:
   UcxSegment(int first_rank, int ranks, int64_t index, std::string name, int64_t bytes)

@@ -8,7 +8,7 @@ namespace braid::fabric {
 
 inline constexpr unsigned kFabricMessages = 1;  // their number at the worker
 
-// The header of a message between processes of a UcxFabric. A block travels without gaps.
+// A message's header between processes in a UcxFabric. A block travels without gaps.
 struct UcxHeader {
   enum class Kind : uint8_t {
     put,        // data for `rows` runs of row_bytes, `stride` apart

@@ -19,13 +19,13 @@ constexpr int kSleepMs = 100;  // longest sleep of the thread between looks for 
 
 // What a user has set stays.
 void set_switches() {
-  // Read as UCX is loaded, so that the variable would come too late.
+  // UCX reads the variable while it is loaded: setting the variable here is too late.
   if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
   // A restarted job listens at the last job's port.
   setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
   setenv("UCX_KEEPALIVE_INTERVAL", "1s", 0);
-  // Inside a host UCX's shared memory learns late, or never, of an ended process: the job's monitor
-  // watches for ends itself, so that shared memory may be used.
+  // Inside a host UCX's shared memory learns late, or never, about an ended process: the job's
+  // monitor watches for ends itself, so shared memory may be used.
   setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
   setenv("UCX_SYSV_ERROR_HANDLING", "y", 0);
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-// Rank, size and meeting place of this process, as launchers give them by environment variables.
-// All functions are pure: they read the map and nothing else.
+// This process' rank, size and meeting place, as launchers give them in environment variables. All
+// functions are pure: they read the map and nothing else.
 namespace braid::job {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
@@ -27,7 +27,7 @@ struct Launch {
   LaunchSource source = LaunchSource::none;
   int process = 0;
   int processes = 1;
-  std::string host;  // address of process 0; empty with PMIx, which needs none
+  std::string host;  // process 0's address; empty with PMIx, which needs no address
   int port = 0;
 };
 

@@ -12,15 +12,15 @@
 
 namespace braid::job {
 
-// A thread that watches the processes of a job: gives signs of life, misses others' signs, and ends
-// this process if needed. Process 0 watches all others; the others watch process 0, which tells
-// them. The kernel tells of ended processes of this host.
+// A thread that watches a job's processes: gives signs of life, misses others' signs, and ends this
+// process if needed. Process 0 watches all others; the others watch process 0, which tells them.
+// The kernel reports ended processes on this host.
 class Monitor {
  public:
   struct Config {
     int process = 0;
     int processes = 1;
-    std::vector<int> pids;  // [processes], 0: on another host, or its numbers are others there
+    std::vector<int> pids;  // [processes], 0: on another host, or without common numbers
     std::chrono::milliseconds timeout;  // of silence
     std::chrono::milliseconds grace;    // from the job's error to the end of this process
     std::function<void(int to)> give_sign;
@@ -30,7 +30,7 @@ class Monitor {
     std::function<void()> on_term;  // SIGTERM came
   };
 
-  // Blocks SIGTERM in this thread and in all later threads, so that the monitor gets the signal.
+  // Blocks SIGTERM in this thread and in all later threads: the monitor gets the signal.
   static void block_term();
 
   explicit Monitor(Config config);

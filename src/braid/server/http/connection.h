@@ -231,7 +231,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     stream_.socket().close(error);
   }
   asio::awaitable<void> linger() {
-    // Late bytes of the client are read for a moment, so that the client sees the answer.
+    // The client's late bytes are read for a moment: the client then sees the answer.
     error_code error;
     stream_.socket().shutdown(tcp::socket::shutdown_send, error);
     stream_.expires_after(std::chrono::seconds(2));
@@ -273,7 +273,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
     stream_.expires_never();
   }
 
-  // Sees that the client closes while nothing is read from it.
+  // Notices a close by the client while nothing is read.
   void watch() {
     if (watching_ || watched_ || gone_) return;
     watching_ = watched_ = true;

@@ -28,8 +28,8 @@ class Exchange {
   virtual std::string_view body() const = 0;
   virtual std::string_view header(std::string_view name) const = 0;  // empty where absent
   std::string id;      // X-Request-Id, the client's or one made here
-  std::string client;  // the name of its API key; empty without keys
-  std::string allow;   // methods of the path, for an answer of 405
+  std::string client;  // its API key's name; empty without keys
+  std::string allow;   // the path's methods, for an answer with 405
   std::string note;    // for the log: tokens, the reason of an error
 
   // The whole answer.

@@ -21,7 +21,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr auto kUse = asio::use_awaitable;
-constexpr size_t kMostDetail = 300;  // bytes of an answer that is an error
+constexpr size_t kMostDetail = 300;  // bytes of an error answer
 
 std::string kind_of(const error_code& error) {
   return error == beast::error::timeout ? "timeout" : "cut off";
@@ -103,7 +103,7 @@ asio::awaitable<LoadResult> LoadClient::post(std::string body) {
   const bool events = status == 200 && type.starts_with("text/event-stream");
   StreamCheck check(config_.chat);
   EventReader reader;
-  std::string other;  // what is no stream of events
+  std::string other;  // text outside a stream of events
   char bytes[16384];
   while (!parser->is_done()) {
     parser->get().body().data = bytes;

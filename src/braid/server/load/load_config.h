@@ -29,8 +29,8 @@ struct LoadConfig {
 
   DatasetKind dataset = DatasetKind::random;
   std::string file;          // of DatasetKind::jsonl
-  int64_t requests = 100;    // of a file: its first lines, again from the beginning after the last
-  int64_t input_len = 256;   // tokens of a prompt, behind its prefix
+  int64_t requests = 100;    // a file's first lines, again from the beginning after the last
+  int64_t input_len = 256;   // tokens in a prompt, behind its prefix
   int64_t output_len = 128;  // tokens of an answer
   double range_ratio = 0;    // lengths are uniform in [len * (1 - ratio), len * (1 + ratio)]
   int64_t prefix_len = 512;  // tokens that prompts share

@@ -18,7 +18,7 @@ struct WordCost {
   double base = 0;
   double per_word = 1;
 
-  // Words for a prompt of about `tokens` tokens, at least one.
+  // Words for a prompt with about `tokens` tokens, at least one word.
   int64_t words(int64_t tokens) const;
 };
 

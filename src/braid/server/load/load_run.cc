@@ -43,7 +43,7 @@ class Run {
     }
     requests_ = load_requests(config, run_.words);
     times_ = arrival_times(config);
-    // Separate prompts, so that no measured prompt is in a cache.
+    // Separate prompts: no measured prompt is in a cache.
     std::mt19937_64 random(config.seed + 2);
     for (int64_t i = 0; i < config.warm_up; ++i) {
       const LoadRequest request{random_words(random, run_.words.words(config.input_len)),

@@ -12,7 +12,7 @@ struct LoadRun {
   WordCost words;
   double seconds = 0;  // from the first request to the last answer
   int64_t most_at_once = 0;
-  std::vector<LoadResult> results;  // one for each request, in order of sending
+  std::vector<LoadResult> results;  // a result per request, in sending order
 };
 
 // Asks the server for its model and how many tokens words have, warms it up, and sends the load.

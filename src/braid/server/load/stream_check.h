@@ -21,14 +21,14 @@ class EventReader {
   bool has_data_ = false;
 };
 
-// An answer as its stream gives it.
+// An answer, from its stream.
 struct StreamFacts {
   std::string fault;          // the first breach of OpenAI's shape; empty: none
   std::string error;          // the server's own message, in the middle of the stream
   std::vector<double> times;  // when pieces of the answer came, in the caller's seconds
   std::string text;
   std::string finish_reason;
-  int64_t prompt_tokens = -1;  // of the usage; -1: there is none
+  int64_t prompt_tokens = -1;  // in the usage; -1: none
   int64_t answer_tokens = -1;
   bool done = false;  // [DONE] came
 };

@@ -10,7 +10,7 @@ struct EmbeddedFile {
   std::string_view text;
 };
 
-// The files of the page at `/`, which the build puts into the program.
+// Files of the page at `/`, which the build puts into the program.
 std::span<const EmbeddedFile> page_files();
 
 }  // namespace braid::server

@@ -58,7 +58,7 @@ class ChannelSink : public AnswerSink {
  private:
   const std::shared_ptr<AnswerChannel> channel_;
   const int index_;
-  Metrics& metrics_;  // hear of every end, whether a client still waits for it or not
+  Metrics& metrics_;  // hear of every end, with or without a waiting client
   double last_ = 0;   // when the last piece came
 };
 

@@ -16,7 +16,7 @@ struct ChoicePiece {
   std::vector<SampledToken> prompt;  // likewise, once
 };
 
-// One choice as far as it has come.
+// A choice so far.
 struct Choice {
   std::string text;  // its content
   std::string reasoning;
@@ -30,21 +30,21 @@ struct Choice {
   std::optional<AnswerEnd> end;
 };
 
-// How answers look in JSON: as chat completions, text completions or a response. A form serves a
-// single request: it may keep what has come so far.
+// JSON form of answers: chat completions, text completions or a response. A form serves a single
+// request, and may keep the text so far.
 class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
-  // The first events of a stream. `choices` here and below: all, as far as they have come.
+  // A stream's first events. `choices` here and below: all choices so far.
   virtual std::vector<StreamEvent> begin(const std::vector<Choice>& choices) = 0;
-  // The events that bring a piece of a choice; none without a stream.
+  // The events for a piece of a choice; none without a stream.
   virtual std::vector<StreamEvent> piece(size_t index, const ChoicePiece& piece,
                                          const std::vector<Choice>& choices) = 0;
   // The events behind the last piece of a choice.
   virtual std::vector<StreamEvent> last(size_t index, const std::vector<Choice>& choices) = 0;
   // The last events of a stream: every choice has ended.
   virtual std::vector<StreamEvent> end(const std::vector<Choice>& choices) = 0;
-  // The last events of a stream that fails.
+  // The last events in a failed stream.
   virtual std::vector<StreamEvent> failed(const ApiError& error) = 0;
   // The whole answer.
   virtual Json whole(const std::vector<Choice>& choices) = 0;
@@ -56,7 +56,7 @@ struct Usage {
 };
 Usage usage_of(const std::vector<Choice>& choices, int choices_per_prompt);
 
-// Text of a token for JSON, and its exact bytes.
+// A token's text for JSON, and its exact bytes.
 std::string token_text(const Tokenizer& tokenizer, int32_t id);
 Json token_bytes(const Tokenizer& tokenizer, int32_t id);
 // JSON has no infinities: at least -9999.
@@ -64,7 +64,7 @@ double finite_logprob(float logprob);
 // {"token", "logprob", "bytes", "top_logprobs"} of each token.
 Json token_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens);
 
-// A new id of a call; `format` decides its form.
+// A new id for a call; `format` decides its form.
 std::string call_id(CallFormat format);
 // Seconds of the Unix epoch.
 int64_t unix_seconds();

@@ -18,7 +18,7 @@ std::string text_at(const Json& object, const char* name, const std::string& fie
   return it->get<std::string>();
 }
 
-// A format, whose schema stands in the member `inner`, or beside the type where `inner` is null.
+// A format with its schema in the member `inner`, or beside the type if `inner` is null.
 std::string tag_of(const Json& format, const std::string& field, const std::string& where,
                    const char* inner) {
   const std::string type = text_at(format, "type", field, where);
@@ -96,8 +96,8 @@ void check_ends(const Body& body, const AnswerTag& tag) {
                fmt::format("min_tokens beside {}: its answers end by themselves", tag.field));
 }
 
-// Lets the tag compile and waits; null where the client has gone. Fails with ApiError 400 where the
-// grammar passes a limit, or where this build has none.
+// Lets the tag compile and waits; null after the client has gone. Fails with ApiError 400 if the
+// grammar passes a limit, or in a build without grammars.
 boost::asio::awaitable<std::shared_ptr<const CompiledGrammar>> compiled(Service& service,
                                                                         Exchange& exchange,
                                                                         const AnswerTag& tag) {

@@ -9,7 +9,7 @@
 
 namespace braid::server {
 
-// What an answer has to be, and which field says so.
+// An answer's required form, and the field that names the form.
 struct AnswerTag {
   std::string tag;    // grammar_tag.h; empty: anything
   std::string field;  // for errors
@@ -21,9 +21,9 @@ AnswerTag answer_tag(const Body& body);
 // The same for a conversation, whose functions may have to be called.
 AnswerTag answer_tag(const Body& body, const ChatRequest& chat);
 
-// Binds each answer to the tag's grammar, if there is one: the tag compiles meanwhile. False: the
-// client has gone. Fails with ApiError 400 where the grammar passes a limit, or where this build
-// has none.
+// Binds each answer to the tag's grammar, if any: the tag compiles meanwhile. False: the client
+// has gone. Fails with ApiError 400 if the grammar passes a limit, or in a build without
+// grammars.
 boost::asio::awaitable<bool> constrain(Service& service, Exchange& exchange, const AnswerTag& tag,
                                        const ReasoningMarks& marks,
                                        std::vector<AnswerRequest>& requests);

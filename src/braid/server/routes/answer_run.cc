@@ -99,13 +99,13 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
     Choice& choice = run.choices[index];
     AnswerParser& parts_of = parsers[index];
     if (event->end) {
-      // A cancelled answer is whole where its parser wanted no more.
+      // A cancelled answer is whole if its parser wanted no more.
       const bool complete = event->end->reason != AnswerReason::abort || parts_of.done();
       submitted.ended(event->index);
       choice.end = event->end;
       if (choice.needed_tokens > 0) choice.end->answer_tokens = choice.needed_tokens;
       if (const auto& error = event->end->error) {
-        // Here it is the model that is malformed, not the request.
+        // Here the model is malformed, not the request.
         if (error->code() == ErrorCode::kMalformed) throw ApiError(500, error->what());
         throw ApiError(*error);
       }

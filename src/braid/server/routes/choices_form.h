@@ -33,7 +33,7 @@ class ChoicesForm : public AnswerForm {
   Json whole(const std::vector<Choice>& choices) override;
 
  protected:
-  // `object`, `chunk`: the name of a whole answer, and of an event's object.
+  // `object`, `chunk`: the object's name in a whole answer, and in an event.
   ChoicesForm(const Service& service, Common common, const char* object, const char* chunk)
       : service_(service), common_(std::move(common)), object_(object), chunk_(chunk) {}
 
@@ -42,7 +42,7 @@ class ChoicesForm : public AnswerForm {
   // A choice in the chunks that bring a piece.
   virtual std::vector<Json> pieces(size_t index, const ChoicePiece& piece,
                                    const Choice& choice) const = 0;
-  // A choice in the last chunk of its stream.
+  // A choice in its stream's last chunk.
   virtual Json final(size_t index, std::string_view reason) const = 0;
   // A whole choice.
   virtual Json whole_choice(size_t index, const Choice& choice, std::string_view reason) const = 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMostName = 64;
 constexpr std::string_view kTextParts[] = {"text"};
 
-// OpenAI's names: letters that no special token is made of.
+// OpenAI's names: letters that no special token contains.
 bool is_name(const Json* name) {
   if (name == nullptr || !name->is_string()) return false;
   const std::string text = name->get<std::string>();

@@ -16,7 +16,7 @@ namespace braid::server {
 // A member of an object; null if absent or null.
 const Json* member(const Json& object, const char* name);
 
-// A content's text: a text, null, or a list of parts of the given types. Fails with ApiError 400,
+// A content's text: a text, null, or a list of parts with the given types. Fails with ApiError 400,
 // naming the field and the place in it.
 std::string content_text(const Json& content, const std::string& field, const std::string& where,
                          std::span<const std::string_view> types);
@@ -25,14 +25,14 @@ std::string content_text(const Json& content, const std::string& field, const st
 // arguments of calls as objects. Fails with ApiError 400, naming the message.
 Json messages_of(const Json& messages);
 
-// An earlier call in chat templates' form: arguments that are a text become the object in it.
+// An earlier call in chat templates' form: arguments given as a text become the object in the text.
 Json call_for_template(const Json& name, Json arguments);
 
 // How a body's tools are used.
 struct ToolUse {
   Json tools;                               // nested, for the template; null: none are offered
   std::vector<std::string> names;           // of the functions
-  std::vector<CallableFunction> functions;  // that may be called: a named one, or all
+  std::vector<CallableFunction> functions;  // callable functions: a named one, or all
   bool must_call = false;                   // tool_choice is required or names a function
   bool one_call = false;                    // parallel_tool_calls is false, or one is named
 };
@@ -50,7 +50,7 @@ struct ChatRequest {
   ReasoningMarks marks;         // of the answer's reasoning
   CallFormat format = CallFormat::none;
   ToolUse use;
-  std::optional<int32_t> mark_token;  // the mark of calls, where it is a special token
+  std::optional<int32_t> mark_token;  // the mark before calls, if it is a special token
   bool show_special = false;          // the marks of calls or reasoning are special tokens
 
   AnswerParser parser() const { return {marks, CallParser(format, use.names, use.one_call)}; }

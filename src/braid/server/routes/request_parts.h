@@ -12,11 +12,11 @@ struct TextPrompt {
 };
 std::vector<TextPrompt> text_prompts(const Service& service, const Json& prompt);
 
-// What answers to a client (the name of its key) have in common, by the body's fields: all but the
+// Shared by answers to a client (the name of its key), from the body's fields: everything but the
 // prompt.
 AnswerRequest answer_request(const Service& service, const Body& body, const std::string& client);
 
-// Fails with ApiError 404 where a body names another model than the served one.
+// Fails with ApiError 404 if a body names another model than the served model.
 void check_model(const Service& service, const Body& body);
 
 // The body's fields that mean nothing here, for the log.

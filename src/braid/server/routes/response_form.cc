@@ -140,7 +140,7 @@ std::vector<StreamEvent> ResponseForm::piece(size_t /*index*/, const ChoicePiece
                                              const std::vector<Choice>& /*choices*/) {
   const AnswerParts& parts = piece.parts;
   if (!parts.reasoning.empty()) add_text(Open::reasoning, parts.reasoning, {});
-  // Tokens of reasoning and of the marks around it are no tokens of the message.
+  // Tokens of reasoning and its marks are no tokens of the message.
   if (open_ == Open::reasoning) pending_.clear();
   if (options_.logprobs) pending_.insert(pending_.end(), piece.tokens.begin(), piece.tokens.end());
   if (!parts.content.empty()) add_text(Open::message, parts.content, std::exchange(pending_, {}));
@@ -151,7 +151,7 @@ std::vector<StreamEvent> ResponseForm::piece(size_t /*index*/, const ChoicePiece
 
 std::vector<StreamEvent> ResponseForm::last(size_t /*index*/,
                                             const std::vector<Choice>& /*choices*/) {
-  return {};  // the end of the only choice is the end of all
+  return {};  // the only choice's end is the whole end
 }
 
 std::vector<StreamEvent> ResponseForm::end(const std::vector<Choice>& choices) {

@@ -8,12 +8,12 @@
 
 namespace braid::server {
 
-// An answer as a response: items of reasoning, messages and calls, in the order of their coming. A
-// stream's events open an item, bring its text and close it, then comes the next one.
+// An answer as a response: items of reasoning, messages and calls, in arrival order. A stream's
+// events open an item, bring its text and close the item before the next.
 class ResponseForm : public AnswerForm {
  public:
   struct Options {
-    std::string id;  // of the request: ids of the response and of items come from it
+    std::string id;  // the request's: ids of the response and its items derive from it
     bool stream = false;
     bool logprobs = false;
     CallFormat calls = CallFormat::none;  // decides the form of call ids
@@ -34,12 +34,12 @@ class ResponseForm : public AnswerForm {
 
   // The response as it stands.
   Json response(const char* status) const;
-  // The same at its end, with its usage.
+  // The same at the end, with the usage.
   Json ended(const std::vector<Choice>& choices);
 
   void add_event(const char* type, Json members);
   std::vector<StreamEvent> taken() { return std::exchange(events_, {}); }
-  // Opens an item, the last of output_, after the open one is closed.
+  // Opens an item, the last in output_, after the open item is closed.
   void open_item(Json item, const char* id_prefix);
   void open_text(Open kind);
   void add_text(Open kind, const std::string& text, const std::vector<SampledToken>& tokens);

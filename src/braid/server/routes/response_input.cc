@@ -24,7 +24,7 @@ std::string text_at(const Json& item, const char* name, const std::string& where
   return value->get<std::string>();
 }
 
-// Makes messages of items, one by one.
+// Makes messages from items, one by one.
 class Conversation {
  public:
   explicit Conversation(Json& messages) : messages_(messages) {}
@@ -99,7 +99,7 @@ class Conversation {
     return value != nullptr && !value->empty() && *value != "";
   }
 
-  // The assistant's turn at hand, where `join` allows more in it, or a new one.
+  // The assistant's turn at hand, if `join` allows more in it, or a new turn.
   Json& assistant(bool join) {
     if (!join || messages_.empty() || messages_.back()["role"] != "assistant")
       messages_.push_back({{"role", "assistant"}, {"content", ""}});

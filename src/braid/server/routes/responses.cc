@@ -45,7 +45,7 @@ double shortest(float value) {
   return std::stod(fmt::format("{}", value));
 }
 
-// What a response repeats of its request, with defaults in place of missing fields.
+// Request settings repeated in a response, with defaults for missing fields.
 Json settings_of(const Body& body, const SamplingParams& sampling) {
   const auto given = [&](const char* name, Json otherwise) {
     const Json* value = body.find(name);

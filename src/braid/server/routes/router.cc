@@ -112,7 +112,7 @@ Json render(const Service& service, const Body& body) {
           {"prompt_token_ids", ids}};
 }
 
-// What a POST answers that needs no step.
+// The answer to a POST that needs no step.
 Json answer_at_once(const Service& service, std::string_view path, const Body& body) {
   check_model(service, body);
   if (path == "/tokenize") return tokenize(service, body);

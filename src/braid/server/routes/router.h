@@ -10,7 +10,7 @@
 namespace braid::server {
 
 struct ApiKey {
-  std::string name;  // what logs and shares call it
+  std::string name;  // its name in logs and shares
   std::string value;
 };
 

@@ -9,7 +9,7 @@ namespace braid::server {
 inline constexpr double kMostTokens = 1 << 24;  // more than any context has
 inline constexpr std::string_view kIdsSchema = R"("items": {"type": "integer", "minimum": 0})";
 
-// `fields`, and behind them what endpoints that answer share, except fields named in `without`.
+// `fields`, then the shared fields of answering endpoints, except fields named in `without`.
 std::vector<Field> with_answer_fields(std::vector<Field> fields,
                                       std::vector<std::string_view> without = {});
 

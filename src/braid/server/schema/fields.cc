@@ -38,7 +38,7 @@ std::string names_of(unsigned types) {
   return text;
 }
 
-// A value for a message, cut where it is long.
+// A value for a message, cut if long.
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 60) + "...";

@@ -45,11 +45,11 @@ struct Field {
   std::string_view schema = {};  // further members of the field's JSON schema
 };
 
-// A field that is refused; `harmless` are the values, as JSON text, that change nothing.
+// A refused field; `harmless` are the values, as JSON text, that change nothing.
 Field refused(std::string_view name, std::string_view harmless);
 Field accepted(std::string_view name);
 
-// A request's body, held against the fields of its endpoint.
+// A request's body, held against the endpoint's fields.
 class Body {
  public:
   // Fails with ApiError 400 if the text is no JSON object, nests deeper than 32 levels, has a field
@@ -77,7 +77,7 @@ class Body {
 // A list of ids [least, most] under a name.
 std::vector<int32_t> ids_of(const Json& value, std::string_view name, int64_t vocabulary);
 
-// The fields of an endpoint as the properties of a JSON schema, for /openapi.json.
+// An endpoint's fields as a JSON schema's properties, for /openapi.json.
 Json schema_of(std::span<const Field> fields);
 
 // The fields as rows of a Markdown table: name, type, range, default, meaning.

@@ -16,7 +16,7 @@ namespace braid::fabric {
 
 class NvshmemFabric;
 
-// The rank of this process in a NvshmemFabric. The rank's threads may share it, but for
+// This process' rank in a NvshmemFabric. The rank's threads may share it, but for
 // allocations.
 class NvshmemEndpoint final : public DeviceEndpoint {
  public:
@@ -62,7 +62,7 @@ class NvshmemEndpoint final : public DeviceEndpoint {
   NvshmemFabric& fabric_;
   Endpoint& host_;
   std::vector<std::unique_ptr<Peer>> peers_;  // [world]
-  std::mutex mutex_;                          // guards the making of streams and of the proxy
+  std::mutex mutex_;                          // guards the making of streams and the proxy
   std::unique_ptr<DirectLink> proxy_;         // copies for make_transfer()
 };
 

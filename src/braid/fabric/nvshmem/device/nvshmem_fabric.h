@@ -36,7 +36,7 @@ class NvshmemFabric final : public Fabric {
   int first_rank() const override { return hosts_->first_rank(); }
   int ranks_here() const override { return 1; }
   NvshmemEndpoint& endpoint(int rank) override;
-  // Also ends the waits of this process' kernels; the other processes end those of theirs.
+  // Also ends the waits of this process' kernels; the other processes end their own.
   void abort(int rank, std::exception_ptr error) override;
   void rethrow_error() const override { hosts_->rethrow_error(); }
   std::string describe() const override;
