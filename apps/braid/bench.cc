@@ -7,6 +7,7 @@
 #include "braid/base/clock.h"
 #include "braid/bench_pictures.h"
 #include "braid/bench_report.h"
+#include "braid/bench_trace.h"
 #include "braid/commands.h"
 #include "braid/engine/bandwidth.h"
 #include "braid/engine/generate.h"
@@ -240,6 +241,7 @@ void add_bench(CLI::App& app) {
   add_bench_image(*command);
   add_bench_video(*command);
   add_bench_serve(*command);
+  add_bench_trace(*command);
   command->require_subcommand(0, 1);
   command->callback([options, command] {
     if (!command->get_subcommands().empty()) return;

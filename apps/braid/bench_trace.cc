@@ -1,0 +1,301 @@
+// Replays a load of requests: by the simulator on devices that are not there, or on this machine.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "braid/bench_trace.h"
+#include "braid/engine/trace/trace_engine.h"
+#include "braid/engine/trace/trace_policy.h"
+#include "braid/io/trace_loads.h"
+#include "braid/model_option.h"
+#include "braid/options.h"
+#include "braid/text_io.h"
+#include "braid/trace_report.h"
+
+namespace braid::app {
+namespace {
+
+// The chunks among which `best` looks.
+constexpr int64_t kChunks[] = {256, 512, 1024, 2048, 4096, 8192};
+constexpr double kKeptShare = 0.9;  // of the requests, for --find-rate
+
+struct BenchTraceOptions {
+  std::string trace;
+  TraceLoad load;
+  TraceScale scale;
+  int64_t long_tokens = 32768;
+  double ttft_ms = 0, tbt_ms = 0;
+  bool find_rate = false, json = false;
+  // Simulated.
+  TraceCluster cluster{.profile = ""};
+  std::vector<std::string> policies = {"chunked", "sp", "sp-apart", "sp-levels"};
+  std::vector<std::string> chunks = {"256", "best"};
+  int64_t sp_step = 0;
+  std::vector<double> keep = {0.5};
+  // On this machine.
+  ParallelRequest parallel;
+  std::string sp;
+  int ranks = 0;
+
+  bool simulated() const { return !cluster.profile.empty(); }
+  TraceLimits limits() const { return {1e-3 * ttft_ms, 1e-3 * tbt_ms}; }
+};
+
+// A fresh source of the load, `rate` times as dense as asked.
+TraceSource source_of(const BenchTraceOptions& o, double rate = 1) {
+  TraceScale scale = o.scale;
+  scale.rate *= rate;
+  return scaled(o.trace.empty() ? generated_trace(o.load) : open_trace(o.trace), scale);
+}
+
+TraceResult result_of(const BenchTraceOptions& o, std::string policy, std::string how,
+                      const ReplayConfig& config, TraceReplay replay) {
+  TraceResult result{.policy = std::move(policy), .how = std::move(how), .sets = config.sets};
+  result.summary = summarize(replay, config, o.limits());
+  const auto n = static_cast<double>(replay.requests.size());
+  if (n > 1) result.rate = (n - 1) / std::max(replay.requests.back().arrival, 1e-9);
+  result.replay = std::move(replay);
+  return result;
+}
+
+// The most requests a second of which kKeptShare are within the limits, to 5%; infinity where the
+// load is too short to find a limit.
+double most_kept(const BenchTraceOptions& o, const ReplayConfig& config, StepTimes& times,
+                 double rate) {
+  const auto keeps = [&](double factor) {
+    const TraceReplay r = replay_trace(source_of(o, factor), config, times);
+    return summarize(r, config, o.limits()).kept >= kKeptShare;
+  };
+  double low = 1.0 / 64, high = 64;
+  if (!keeps(low)) return 0;
+  if (keeps(high)) return std::numeric_limits<double>::infinity();
+  while (high / low > 1.05) {
+    const double middle = std::sqrt(low * high);
+    (keeps(middle) ? low : high) = middle;
+  }
+  return low * rate;
+}
+
+TraceResult simulate(const BenchTraceOptions& o, const TracePolicy& policy) {
+  const SimulatedPolicy made = simulate_policy(o.cluster, policy);
+  const ReplayConfig config{
+      .scheduler = made.scheduler, .sets = made.sets, .long_tokens = o.long_tokens};
+  TraceResult result = result_of(o, policy.name(), made.how, config,
+                                 replay_trace(source_of(o), config, *made.times));
+  if (o.find_rate) result.kept_most = most_kept(o, config, *made.times, result.rate);
+  return result;
+}
+
+TraceResult best_chunk(const BenchTraceOptions& o) {
+  std::optional<TraceResult> best;
+  for (int64_t chunk : kChunks) {
+    BenchTraceOptions once = o;
+    once.find_rate = false;
+    TraceResult r = simulate(once, {.kind = TracePolicyKind::chunked, .step_tokens = chunk});
+    if (!best || r.summary.all.whole.mean < best->summary.all.whole.mean) {
+      best = std::move(r);
+      best->policy = TracePolicy{.kind = TracePolicyKind::chunked, .step_tokens = chunk}.name();
+      best->kept_most = static_cast<double>(chunk);
+    }
+  }
+  const auto chunk = static_cast<int64_t>(best->kept_most);
+  best->kept_most = -1;
+  if (o.find_rate) {
+    return simulate(o, {.kind = TracePolicyKind::chunked, .step_tokens = chunk});
+  }
+  return *std::move(best);
+}
+
+std::vector<TraceResult> simulate_all(const BenchTraceOptions& o) {
+  std::vector<TraceResult> results;
+  for (const std::string& name : o.policies) {
+    if (name == "sp") {
+      results.push_back(simulate(o, {.kind = TracePolicyKind::sp, .step_tokens = o.sp_step}));
+    } else if (name == "sp-apart") {
+      results.push_back(simulate(o, {.kind = TracePolicyKind::sp_apart, .step_tokens = o.sp_step}));
+    } else if (name == "sp-levels") {
+      results.push_back(simulate(
+          o, {.kind = TracePolicyKind::sp_levels, .step_tokens = o.sp_step, .keep = o.keep}));
+    } else if (name != "chunked") {
+      fail(ErrorCode::kInvalidArgument,
+           "--policy names '{}', wanted chunked, sp, sp-apart or sp-levels", name);
+    } else {
+      for (const std::string& text : o.chunks) {
+        if (text == "best") {
+          results.push_back(best_chunk(o));
+          continue;
+        }
+        int64_t chunk = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), chunk);
+        if (error != std::errc() || end != text.data() + text.size()) {
+          fail(ErrorCode::kInvalidArgument, "--chunk has '{}', wanted tokens or best", text);
+        }
+        require_between("--chunk", chunk, 64, kMostTokens);
+        results.push_back(simulate(o, {.kind = TracePolicyKind::chunked, .step_tokens = chunk}));
+      }
+    }
+  }
+  return results;
+}
+
+std::vector<TraceResult> measure(BenchTraceOptions& o, const std::string& model) {
+  if (!o.sp.empty()) {
+    SequenceRequest sequence{.mode = o.sp};
+    if (o.ranks > 0) sequence.ranks = o.ranks;
+    o.parallel.sequence = sequence;
+  }
+  RequestLimits limits;
+  limits.scheduler.max_step_tokens = 0;
+  const auto engine = Engine::open({.model = model, .parallel = o.parallel, .limits = limits});
+  // Steps of both kinds run once before: their plans and pages are made.
+  engine->generate({.prompt = std::vector<int32_t>(64, 1), .max_tokens = 4, .ignore_eos = true});
+  EngineReplay real = replay_on_engine(*engine, source_of(o), o.long_tokens);
+  const ReplayConfig config{.scheduler = real.scheduler, .long_tokens = o.long_tokens};
+  FittedTimes times(real.cost, real.between);
+  TraceReplay again = replay_trace(source_of(o), config, times);
+  const int ranks = engine->config().tp;
+  const std::string how = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+  std::vector<TraceResult> results;
+  results.push_back(result_of(o, "this machine", how, config, std::move(real.replay)));
+  results.push_back(result_of(o, "its steps simulated", how, config, std::move(again)));
+  return results;
+}
+
+void check(const BenchTraceOptions& o) {
+  const auto above = [](const char* option, double value, double least) {
+    if (!(value >= least && value <= 1e9)) {
+      fail(ErrorCode::kInvalidArgument, "{} is {}, wanted {} to 1e9", option, value, least);
+    }
+  };
+  above("--scale", o.scale.rate, 1e-6);
+  above("--lengths", o.scale.lengths, 1e-6);
+  above("--ttft", o.ttft_ms, 0);
+  above("--tbt", o.tbt_ms, 0);
+  require_between("--limit", o.scale.limit, 0, int64_t{1} << 30);
+  require_between("-n", o.load.requests, 1, int64_t{1} << 30);
+  require_between("--long", o.long_tokens, 1, kMostTokens);
+  require_between("--sp-step", o.sp_step, 0, kMostTokens);
+  require_between("--max-running", o.cluster.max_running, 1, 1 << 16);
+  if (!(o.cluster.memory_gb > 0 && o.cluster.memory_gb <= 1e6)) {
+    fail(ErrorCode::kInvalidArgument, "--memory is {} GB, wanted above 0 to 1000000",
+         o.cluster.memory_gb);
+  }
+  if (o.find_rate && o.ttft_ms == 0 && o.tbt_ms == 0) {
+    fail(ErrorCode::kInvalidArgument, "--find-rate wants limits: --ttft, --tbt");
+  }
+  if (o.simulated() == o.cluster.config.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--profile, of devices to simulate, goes with --config");
+  }
+}
+
+void bench_trace(BenchTraceOptions& o, const ModelOption& model) {
+  check(o);
+  if (o.find_rate && !o.simulated()) {
+    fail(ErrorCode::kInvalidArgument, "--find-rate goes with --profile: it replays many times");
+  }
+  const std::vector<TraceResult> results =
+      o.simulated() ? simulate_all(o) : measure(o, model.path());
+  if (!o.json) return print(trace_tables(results, o.long_tokens) + "\n");
+  nlohmann::ordered_json report = nlohmann::ordered_json::array();
+  for (const TraceResult& r : results) report.push_back(to_json(r));
+  print(json_text(report, 2) + "\n");
+}
+
+constexpr const char* kSimulated = "Simulated, on devices that are not there";
+constexpr const char* kHere = "On this machine";
+
+void add_cluster(CLI::App& command, BenchTraceOptions& o) {
+  TraceCluster& c = o.cluster;
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return command.add_option(name, value, text)->group(kSimulated);
+  };
+  add("--profile", c.profile, "of a device: a name or a .json file; without, this machine runs");
+  add("--config", c.config, "the model's config.json: no weights are needed (bf16)");
+  add("--machines", c.machines, "MACHINESxDEVICES")->capture_default_str();
+  add("--set", c.set, "MACHINESxDEVICES that compute a step together")->capture_default_str();
+  add("--memory", c.memory_gb, "GB that a device has for the model")->capture_default_str();
+  add("--max-running", c.max_running, "requests of a set at once")->capture_default_str();
+  add("--policy", o.policies, "chunked, sp, sp-apart, sp-levels, with commas: see the footer")
+      ->delimiter(',')
+      ->default_str("chunked,sp,sp-apart,sp-levels");
+  add("--chunk", o.chunks, "of chunked: tokens of a step, or best: of 256 to 8192 by mean E2E")
+      ->delimiter(',')
+      ->default_str("256,best");
+  add("--sp-step", o.sp_step, "of sp: tokens of a prompt in a step (0: 65536 a rank)")
+      ->capture_default_str();
+  add("--keep", o.keep, "of sp-levels: the share of far keys, by level")
+      ->delimiter(',')
+      ->default_str("0.5");
+  command
+      .add_flag("--find-rate", o.find_rate,
+                "also the most requests a second of which 90% are within the limits")
+      ->group(kSimulated);
+}
+
+void add_machine(CLI::App& command, BenchTraceOptions& o) {
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return command.add_option(name, value, text)->group(kHere);
+  };
+  add("--device", o.parallel.device, "auto, cpu, cuda, or cuda:0,1")->capture_default_str();
+  add("--tp", o.parallel.engine.tp, "ranks that divide the weights")->capture_default_str();
+  add("--sp", o.sp, "ranks divide the tokens of a prompt: ring, ulysses, auto");
+  add("--ranks", o.ranks, "with --sp: ranks");
+  add("--threads", o.parallel.engine.threads, "of each rank (0: cores / ranks)")
+      ->capture_default_str();
+  add("--ctx", o.parallel.engine.max_context, "tokens of a sequence (0: the model's)")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_bench_trace(CLI::App& bench) {
+  auto* command = bench.add_subcommand("trace", "Replays a load of many requests");
+  const auto o = std::make_shared<BenchTraceOptions>();
+  const auto model = std::make_shared<ModelOption>();
+  model->add_to(*command);
+  command->add_option("TRACE", o->trace,
+                      "Mooncake's JSONL or Azure's CSV; without, a load is made");
+  command
+      ->add_option("--load", o->load.mix,
+                   "needlebench, bookcorpus, conversation, or a mix: conversation=9,bookcorpus=1")
+      ->capture_default_str();
+  command->add_option("--rate", o->load.rate, "of --load: requests a second (Poisson)")
+      ->capture_default_str();
+  command->add_option("-n", o->load.requests, "of --load: requests")->capture_default_str();
+  command->add_option("--seed", o->load.seed, "of --load")->capture_default_str();
+  command->add_option("--scale", o->scale.rate, "arrivals so many times as dense")
+      ->capture_default_str();
+  command->add_option("--lengths", o->scale.lengths, "lengths times this, without shared blocks")
+      ->capture_default_str();
+  command->add_option("--limit", o->scale.limit, "the first requests only (0: all)")
+      ->capture_default_str();
+  command->add_option("--long", o->long_tokens, "prompts from so many tokens on are long")
+      ->capture_default_str();
+  command->add_option("--ttft", o->ttft_ms, "limit in ms to the first token (0: none)")
+      ->capture_default_str();
+  command
+      ->add_option("--tbt", o->tbt_ms, "limit in ms between tokens, in a request's mean (0: none)")
+      ->capture_default_str();
+  command->add_flag("--json", o->json, "print one JSON array, an object for each policy");
+  add_cluster(*command, *o);
+  add_machine(*command, *o);
+  command->footer(
+      "Policies:\n"
+      "  chunked    weights divided; chunks of prompts share steps with decodes\n"
+      "  sp         prompts divided by tokens; a rank makes each answer, with all its keys\n"
+      "  sp-apart   the same, keys stay on their ranks and queries go to them\n"
+      "  sp-levels  the same with level attention in prompts: approximate\n"
+      "Examples:\n"
+      "  braid bench trace --load conversation --rate 4 --config configs/llama-3-8b.json "
+      "--machines 8x8 --profile a100\n"
+      "  braid bench trace conversation_trace.jsonl --limit 50 --lengths 0.02 --device cpu --tp 2");
+  command->callback([o, model, &bench] {
+    require_no_options(bench, "trace");
+    bench_trace(*o, *model);
+  });
+}
+
+}  // namespace braid::app

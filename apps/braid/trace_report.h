@@ -1,0 +1,27 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "braid/engine/trace/trace_summary.h"
+
+namespace braid::app {
+
+// A load that was replayed in a way.
+struct TraceResult {
+  std::string policy;
+  std::string how;
+  int sets = 1;
+  TraceSummary summary;
+  TraceReplay replay;
+  double rate = 0;        // requests a second that arrive
+  double kept_most = -1;  // the most of these within the limits (--find-rate); below 0: not asked
+};
+
+// Two tables: times by length of prompts, then rates.
+std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_tokens);
+
+nlohmann::ordered_json to_json(const TraceResult& result);
+
+}  // namespace braid::app

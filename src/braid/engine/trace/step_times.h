@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "braid/engine/requests/step_cost.h"
+
+namespace braid {
+
+// A sequence's part of a step, as the step's time depends on it.
+struct TimedRow {
+  int64_t tokens = 0;  // computed by the step
+  int64_t cached = 0;  // keys before them
+  int group = 0;  // of ranks that have the sequence's keys, where groups have keys of their own
+  bool decode = false;  // a token of an answer
+};
+
+// Seconds that a step takes on some ranks.
+class StepTimes {
+ public:
+  virtual ~StepTimes() = default;
+  virtual double seconds(std::span<const TimedRow> rows) = 0;
+};
+
+// The linear model that an engine has fitted to its steps, and a time between two steps.
+class FittedTimes final : public StepTimes {
+ public:
+  FittedTimes(const StepCost& cost, double between) : cost_(cost), between_(between) {}
+  double seconds(std::span<const TimedRow> rows) override;
+
+ private:
+  const StepCost cost_;
+  const double between_;  // seconds
+};
+
+}  // namespace braid

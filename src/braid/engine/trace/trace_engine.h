@@ -1,0 +1,21 @@
+#pragma once
+
+#include "braid/engine/engine.h"
+#include "braid/engine/trace/trace_replay.h"
+
+namespace braid {
+
+// A trace that an engine has answered, and what repeats it without the engine.
+struct EngineReplay {
+  TraceReplay replay;
+  SchedulerConfig scheduler;  // the engine's
+  StepCost cost;              // fitted to its steps
+  double between = 0;         // seconds of the host between two steps, in the mean
+};
+
+// Submits each request of a trace to an engine as it arrives, and waits for all answers, which have
+// the trace's lengths whatever the model says. Fails as the source does, or with the first answer's
+// error.
+EngineReplay replay_on_engine(Engine& engine, const TraceSource& source, int64_t long_tokens);
+
+}  // namespace braid

@@ -1,0 +1,236 @@
+#include "braid/engine/trace/trace_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/base/error.h"
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/prompt_candidate.h"
+#include "braid/engine/requests/kv_room.h"
+#include "braid/engine/sequence_ranks.h"
+#include "braid/engine/strategy_choice.h"
+#include "braid/engine/trace/simulated_times.h"
+#include "braid/model/model_shape.h"
+#include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+constexpr int64_t kModeTokens = 32768;     // the prompt by which a mode is chosen
+constexpr int64_t kRankTokens = 65536;     // of a step on a rank, at most
+constexpr int64_t kMostContext = 1 << 22;  // tokens of a sequence
+
+// Plans and simulates a set's steps.
+class SetSimulator {
+ public:
+  SetSimulator(const TraceCluster& cluster, const Topology& set)
+      : set_(set),
+        profile_(load_profile(cluster.profile)),
+        shape_(read_model_shape(cluster.config)) {
+    cache_.pages = cache_.pages_per_sequence = kMostContext / kPageSize;
+    cache_.page_size = kPageSize;
+    cache_.activations = profile_.activations;
+    cache_.kv_dtype = shape_.weight_dtype;
+  }
+
+  const ModelConfig& config() const { return shape_.config; }
+  const Topology& set() const { return set_; }
+  int64_t token_bytes() const { return kv_token_bytes(shape_.config, cache_.kv_dtype); }
+
+  double weight_bytes() const {
+    const Program program = shape_.forward({.capacity = {.token = 1, .sequence = 1, .row = 1},
+                                            .pages = 1,
+                                            .page_size = kPageSize,
+                                            .pages_per_sequence = 1});
+    double bytes = 0;
+    for (const Value& value : program.values) {
+      if (value.kind == ValueKind::weight) bytes += static_cast<double>(bytes_of(value.type));
+    }
+    return bytes;
+  }
+
+  // A batch of equal sequences, weights divided over the set or on one rank.
+  double batch(const Topology& ranks, int64_t sequences, int64_t tokens, int64_t cached) const {
+    const CostModel cost(profile_, ranks);
+    const ForwardPlanner planner = planner_of(ranks, {}, {});
+    const std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    std::vector<int32_t> pages(static_cast<size_t>(ceil_div(cached + tokens, kPageSize)));
+    Batch batch(kPageSize);
+    for (int64_t i = 0; i < sequences; ++i) batch.add(ids, cached, pages, 1);
+    StrategyChoice::Strategies strategies;
+    for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+    size_t chosen = 0;
+    if (ranks.ranks() > 1) {
+      chosen = static_cast<size_t>(StrategyChoice(planner, cost, strategies).choose(batch));
+    }
+    BatchCut cut;
+    const PlannedForward planned = planner.plan(*strategies[chosen], batch, cut, &cost);
+    return simulate(planned, cut.works(), cost).seconds;
+  }
+
+  // A prompt whose tokens are divided over the set.
+  double prompt(const SequenceMesh& mesh, int64_t tokens, int64_t cached,
+                const std::optional<KeyLevels>& levels) const {
+    const CostModel cost(profile_, set_);
+    return tokens_candidate(planner_of(set_, mesh, levels), *find_strategy("sequence_parallel"),
+                            tokens, cached, cost)
+        .seconds;
+  }
+
+  // Decodes of sequences whose keys lie on all ranks in equal parts.
+  double apart(const SequenceMesh& mesh, int64_t sequences, int64_t keys) const {
+    const CostModel cost(profile_, set_);
+    const ContextKey key =
+        key_for_apart(even_layout(sequences, mesh.ranks()), sequences, sequences);
+    const PlannedForward planned =
+        planner_of(set_, mesh, {}).plan_apart(*find_strategy("sequential"), key, &cost);
+    const int64_t share = ceil_div(sequences * keys, int64_t{mesh.ranks()});
+    const Work work{.extents = {.token = sequences, .sequence = 1, .row = sequences},
+                    .attended = share,
+                    .kv_tokens = share};
+    return simulate(planned, {&work, 1}, cost).seconds;
+  }
+
+  SequenceMesh best_mesh() const {
+    std::optional<SequenceMesh> best;
+    double least = 0;
+    for (SpMode mode : {SpMode::ring, SpMode::ulysses}) {
+      try {
+        const SequenceMesh mesh = sequence_mesh(mode, set_, config().Hq, {});
+        const double seconds = prompt(mesh, kModeTokens, 0, {});
+        if (best && seconds >= least) continue;
+        best = mesh;
+        least = seconds;
+      } catch (const Error& error) {  // more ranks than heads
+        if (error.code() != ErrorCode::kInvalidArgument) throw;
+      }
+    }
+    return best.value();
+  }
+
+ private:
+  ForwardPlanner planner_of(const Topology& ranks, std::optional<SequenceMesh> mesh,
+                            std::optional<KeyLevels> levels) const {
+    const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(ranks.ranks()),
+                                                     &backend_.catalog());
+    return ForwardPlanner([this](const ForwardShape& s) { return shape_.forward(s); },
+                          mesh ? rank_cache(cache_, ranks.ranks()) : cache_, catalogs, ranks,
+                          std::move(mesh), {}, std::move(levels));
+  }
+
+  const Topology set_;
+  const Profile profile_;
+  const NullBackend backend_;
+  const ModelShape shape_;
+  CacheShape cache_;
+};
+
+int sets_of(const TraceCluster& cluster, const Topology& set) {
+  const Topology all = parse_topology(cluster.machines);
+  const bool whole = set.devices == all.devices && all.machines % set.machines == 0;
+  const bool part = set.machines == 1 && all.devices % set.devices == 0;
+  if (!whole && !part) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "--set is {}, wanted a part of a machine that divides it, or whole machines that divide {}",
+        cluster.set, cluster.machines);
+  }
+  return all.ranks() / set.ranks();
+}
+
+}  // namespace
+
+std::string TracePolicy::name() const {
+  switch (kind) {
+    case TracePolicyKind::chunked:
+      return fmt::format("chunked prefill, {}", step_tokens);
+    case TracePolicyKind::sp:
+      return "SP, decode on a rank";
+    case TracePolicyKind::sp_apart:
+      return "SP, decode at the keys";
+    case TracePolicyKind::sp_levels:
+      return fmt::format("the same, keep {}", fmt::join(keep, ","));
+  }
+  return "";
+}
+
+SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& policy) {
+  const Topology set = parse_topology(cluster.set);
+  const int sets = sets_of(cluster, set);
+  const auto simulator = std::make_shared<const SetSimulator>(cluster, set);
+  const int ranks = set.ranks();
+  const bool chunked = policy.kind == TracePolicyKind::chunked;
+  const bool lanes = policy.kind == TracePolicyKind::sp;
+
+  const double weights = simulator->weight_bytes() / (chunked ? ranks : 1);
+  const double room = 1e9 * (cluster.memory_gb - cluster.activations_gb) - weights;
+  // Ranks beyond the KV heads hold copies.
+  const double copies =
+      chunked
+          ? std::max(1.0, static_cast<double>(ranks) / static_cast<double>(simulator->config().Hkv))
+          : 1;
+  const auto token_bytes = copies * static_cast<double>(simulator->token_bytes());
+  const auto rank_pages = static_cast<int64_t>(room / token_bytes) / kPageSize;
+  if (rank_pages < 2) {
+    fail(ErrorCode::kResource,
+         "--memory is {} GB: weights take {:.1f} and activations {:.1f}, no room for keys",
+         cluster.memory_gb, 1e-9 * weights, cluster.activations_gb);
+  }
+  SimulatedPolicy made{.policy = policy, .sets = sets};
+  SchedulerConfig& s = made.scheduler;
+  s.page_size = kPageSize;
+  s.pages = rank_pages * ranks;
+  // Only ranks with keys of their own bound a sequence below all pages.
+  s.max_context = std::min(kMostContext, kPageSize * (lanes ? rank_pages : s.pages));
+  s.max_running = cluster.max_running;
+  s.max_waiting = std::numeric_limits<int64_t>::max();
+  s.prompts_alone = !chunked;
+  s.groups = lanes ? ranks : 1;
+  const int64_t most = chunked                  ? policy.step_tokens
+                       : policy.step_tokens > 0 ? policy.step_tokens
+                                                : kRankTokens * ranks;
+  s.max_step_tokens = std::max(most, kPageSize) + (chunked ? s.max_running : 0);
+  s.max_step_tokens = std::max(s.max_step_tokens, s.max_running + kPageSize);
+
+  StepProbes probes;
+  if (chunked) {
+    probes.prompt = [simulator, set](int64_t tokens, int64_t cached) {
+      return simulator->batch(set, 1, tokens, cached);
+    };
+    probes.decode = [simulator, set](int64_t sequences, int64_t keys) {
+      return simulator->batch(set, sequences, 1, keys);
+    };
+    made.how = fmt::format("weights divided over {}", ranks);
+  } else {
+    const SequenceMesh mesh = simulator->best_mesh();
+    probes.prompt = [simulator, mesh](int64_t tokens, int64_t cached) {
+      return simulator->prompt(mesh, std::max<int64_t>(tokens, mesh.ranks()), cached, {});
+    };
+    if (policy.kind == TracePolicyKind::sp_levels) {
+      const SequenceMesh ring = sequence_mesh(SpMode::ring, set, simulator->config().Hq, {});
+      const KeyLevels levels = key_levels(policy.keep, {}, ranks);
+      probes.thinned = [simulator, ring, levels](int64_t tokens) {
+        return simulator->prompt(ring, std::max<int64_t>(tokens, ring.ranks()), 0, levels);
+      };
+    }
+    if (lanes) {
+      probes.decode = [simulator](int64_t sequences, int64_t keys) {
+        return simulator->batch(Topology{}, sequences, 1, keys);
+      };
+    } else {
+      probes.decode = [simulator, mesh](int64_t sequences, int64_t keys) {
+        return simulator->apart(mesh, sequences, keys);
+      };
+    }
+    made.how = fmt::format("{} over {}", to_string(mesh.mode), ranks);
+  }
+  made.times = std::make_unique<SimulatedTimes>(std::move(probes), lanes ? ranks : 1);
+  return made;
+}
+
+}  // namespace braid

@@ -1,0 +1,162 @@
+#include "braid/engine/trace/trace_replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "braid/base/error.h"
+
+namespace braid {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int32_t kVocabulary = 1 << 30;  // of prompts without a model
+
+// A set of ranks and its requests.
+struct Set {
+  Set(const SchedulerConfig& config, size_t number) : scheduler(config), number(number) {}
+  Scheduler scheduler;
+  size_t number = 0;
+  Step step;                             // under way
+  double end = kNever;                   // of the step
+  int64_t left = 0;                      // tokens to compute, of all requests
+  std::map<RequestId, size_t> requests;  // by index in the replay
+};
+
+class Replaying {
+ public:
+  Replaying(const ReplayConfig& config, StepTimes& times) : config_(config), times_(times) {
+    BRAID_CHECK(config.sets > 0);
+    for (int i = 0; i < config.sets; ++i) {
+      sets_.push_back(std::make_unique<Set>(config.scheduler, sets_.size()));
+    }
+  }
+
+  TraceReplay run(const TraceSource& source) {
+    TraceRequest request;
+    bool more = source(request);
+    while (true) {
+      Set& set = **std::ranges::min_element(sets_, {}, [](const auto& s) { return s->end; });
+      if (more && request.arrival <= set.end) {
+        arrive(request);
+        more = source(request);
+      } else if (set.end < kNever) {
+        finish(set);
+      } else {
+        break;
+      }
+    }
+    for (const auto& s : sets_) {
+      BRAID_CHECK(s->requests.empty(), "{} requests were left", s->requests.size());
+      result_.preemptions += s->scheduler.counts().preemptions;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void arrive(const TraceRequest& request) {
+    Set& set = **std::ranges::min_element(sets_, {}, [](const auto& s) { return s->left; });
+    const size_t index = result_.requests.size();
+    ReplayedRequest& made = result_.requests.emplace_back(
+        ReplayedRequest{.input = request.input, .arrival = request.arrival});
+    const RequestId id = index + 1;
+    if (request.input >= config_.scheduler.room()) {
+      made.refused = true;
+      return;
+    }
+    const int64_t most = config_.scheduler.room() - request.input;
+    set.scheduler.submit({.id = id,
+                          .ids = prompt_ids(request, kVocabulary),
+                          .max_tokens = request.output,
+                          .key = "",
+                          .salt = request.blocks.empty() ? std::to_string(id) : "",
+                          .arrival = request.arrival});
+    set.left += request.input + std::min(request.output, most);
+    set.requests[id] = index;
+    if (set.end == kNever) begin(set, request.arrival);
+  }
+
+  void begin(Set& set, double now) {
+    set.step = set.scheduler.next(now);
+    set.end = kNever;
+    if (set.step.empty()) {
+      BRAID_CHECK(set.requests.empty(), "{} requests wait for no step", set.requests.size());
+      return;
+    }
+    rows_.clear();
+    for (const StepRow& row : set.step.rows) {
+      ReplayedRequest& request = result_.requests[set.requests.at(row.id)];
+      const bool decode = row.begin >= request.input;
+      rows_.push_back({.tokens = row.end - row.begin,
+                       .cached = row.begin,
+                       .group = std::max(0, set.scheduler.group_of(row.id)),
+                       .decode = decode});
+      if (!decode) result_.prompt_tokens += std::min(row.end, request.input) - row.begin;
+    }
+    const double seconds = times_.seconds(rows_);
+    BRAID_CHECK(seconds > 0, "a step of {} tokens takes {} s", set.step.tokens, seconds);
+    set.scheduler.step_put(set.step);
+    result_.busy += seconds;
+    ++result_.steps;
+    set.end = now + seconds;
+  }
+
+  void finish(Set& set) {
+    const double now = set.end;
+    const std::vector<int32_t> tokens(
+        static_cast<size_t>(std::ranges::count_if(set.step.rows, &StepRow::sample)), 1);
+    set.scheduler.step_done(set.step, tokens);
+    for (const StepRow& row : set.step.rows) {
+      if (row.sample) token(set, row.id, now);
+    }
+    result_.seconds = std::max(result_.seconds, now);
+    if (config_.on_step) config_.on_step(now, set.step);
+    begin(set, now);
+  }
+
+  void token(Set& set, RequestId id, double now) {
+    ReplayedRequest& r = result_.requests[set.requests.at(id)];
+    if (r.output++ == 0) {
+      r.first = now;
+      r.cached = set.scheduler.cached_tokens(id);
+      set.left -= r.input;
+    } else {
+      result_.gaps.push_back({static_cast<float>(now - r.last), r.input >= config_.long_tokens});
+    }
+    --set.left;
+    r.last = now;
+    if (r.output < set.scheduler.sequence(id).max_tokens) return;
+    set.scheduler.end(id);
+    set.requests.erase(id);
+  }
+
+  const ReplayConfig& config_;
+  StepTimes& times_;
+  std::vector<std::unique_ptr<Set>> sets_;
+  std::vector<TimedRow> rows_;
+  TraceReplay result_;
+};
+
+}  // namespace
+
+TraceReplay replay_trace(const TraceSource& source, const ReplayConfig& config, StepTimes& times) {
+  return Replaying(config, times).run(source);
+}
+
+std::vector<int32_t> prompt_ids(const TraceRequest& request, int32_t vocabulary) {
+  std::vector<int32_t> ids(static_cast<size_t>(request.input));
+  for (int64_t i = 0; i < request.input; ++i) {
+    const int64_t block = request.blocks.empty()
+                              ? i / kTraceBlock
+                              : request.blocks[static_cast<size_t>(i / kTraceBlock)];
+    ids[static_cast<size_t>(i)] =
+        static_cast<int32_t>(static_cast<uint64_t>(block * kTraceBlock + i % kTraceBlock) %
+                             static_cast<uint64_t>(vocabulary));
+  }
+  return ids;
+}
+
+}  // namespace braid

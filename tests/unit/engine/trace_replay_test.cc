@@ -1,0 +1,279 @@
+// Replays of traces by the scheduler without a model.
+#include "braid/engine/trace/trace_replay.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "braid/base/error.h"
+#include "braid/engine/prompt_plan.h"
+#include "braid/engine/trace/simulated_times.h"
+#include "braid/engine/trace/trace_policy.h"
+#include "braid/engine/trace/trace_summary.h"
+
+namespace braid {
+namespace {
+
+TraceSource source_of(std::vector<TraceRequest> requests) {
+  return [requests = std::move(requests), i = size_t{0}](TraceRequest& r) mutable {
+    if (i == requests.size()) return false;
+    r = requests[i++];
+    return true;
+  };
+}
+
+// A second for each step, and a hundredth for each token.
+class RoundTimes final : public StepTimes {
+ public:
+  double seconds(std::span<const TimedRow> rows) override {
+    double tokens = 0;
+    for (const TimedRow& row : rows) tokens += static_cast<double>(row.tokens);
+    return 1 + 0.01 * tokens;
+  }
+};
+
+SchedulerConfig small() {
+  return {.pages = 64,
+          .page_size = 16,
+          .max_context = 1024,
+          .max_running = 8,
+          .max_step_tokens = 128,
+          .max_waiting = 1000};
+}
+
+// Worked out by hand, in steps of 128 tokens:
+//   0    step 1, the first 128 tokens of A: 2.28 s
+//   2.28 step 2, the other 72 of A, and all 40 of B, which came at 1: 2.12 s
+//   4.40 step 3, A and B decode: 1.02 s. B is done, with 2 tokens
+//   5.42 step 4, A decodes: 1.01 s. A is done, with 3 tokens
+//   10   C comes to a machine at rest: 1.16 s, one token
+TEST(TraceReplay, ThreeRequestsByHand) {
+  RoundTimes times;
+  const ReplayConfig config{.scheduler = small(), .long_tokens = 100};
+  const TraceReplay r = replay_trace(source_of({{.arrival = 0, .input = 200, .output = 3},
+                                                {.arrival = 1, .input = 40, .output = 2},
+                                                {.arrival = 10, .input = 16, .output = 1}}),
+                                     config, times);
+  ASSERT_EQ(r.requests.size(), 3u);
+  EXPECT_NEAR(r.requests[0].first, 4.40, 1e-9);
+  EXPECT_NEAR(r.requests[0].last, 6.43, 1e-9);
+  EXPECT_NEAR(r.requests[1].first, 4.40, 1e-9);
+  EXPECT_NEAR(r.requests[1].last, 5.42, 1e-9);
+  EXPECT_NEAR(r.requests[2].first, 11.16, 1e-9);
+  EXPECT_NEAR(r.requests[2].last, 11.16, 1e-9);
+  EXPECT_EQ(r.steps, 5);
+  EXPECT_EQ(r.prompt_tokens, 256);
+  EXPECT_NEAR(r.busy, 2.28 + 2.12 + 1.02 + 1.01 + 1.16, 1e-9);
+  EXPECT_NEAR(r.seconds, 11.16, 1e-9);
+  ASSERT_EQ(r.gaps.size(), 3u);
+
+  const TraceSummary s = summarize(r, config, {.first = 4, .gap = 1.016});
+  EXPECT_EQ(s.all.requests, 3);
+  EXPECT_NEAR(s.all.first.mean, (4.40 + 3.40 + 1.16) / 3, 1e-9);
+  EXPECT_NEAR(s.all.first.p50, 3.40, 1e-9);
+  EXPECT_NEAR(s.all.first.p99, 4.40, 1e-9);
+  EXPECT_EQ(s.long_ones.requests, 1);
+  EXPECT_NEAR(s.long_ones.gap.mean, (1.02 + 1.01) / 2, 1e-6);
+  EXPECT_NEAR(s.brief.gap.p50, 1.02, 1e-6);
+  EXPECT_NEAR(s.kept, 1.0 / 3, 1e-9) << "A is late, B's tokens are";
+  EXPECT_NEAR(s.prefill_rate, 256 / 11.16, 1e-9);
+  EXPECT_NEAR(s.decode_rate, 6 / 11.16, 1e-9);
+}
+
+// The same with prompts alone: prompts and answers take turns.
+TEST(TraceReplay, PromptsAloneByHand) {
+  RoundTimes times;
+  ReplayConfig config{.scheduler = small()};
+  config.scheduler.prompts_alone = true;
+  config.scheduler.max_step_tokens = 512;
+  const TraceReplay r = replay_trace(source_of({{.arrival = 0, .input = 200, .output = 3},
+                                                {.arrival = 1, .input = 40, .output = 2}}),
+                                     config, times);
+  EXPECT_NEAR(r.requests[0].first, 3.00, 1e-9);
+  EXPECT_NEAR(r.requests[0].last, 3.00 + 1.01 + 1.40 + 1.02, 1e-9) << "its token, B, both";
+  EXPECT_NEAR(r.requests[1].first, 3.00 + 1.01 + 1.40, 1e-9);
+}
+
+// Each token once and none before its request, whatever the load: sets, preemptions, shared blocks.
+TEST(TraceReplay, ConservesTokens) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 30; ++trial) {
+    std::vector<TraceRequest> requests;
+    double now = 0;
+    for (int i = 0; i < 60; ++i) {
+      now += static_cast<double>(random() % 100) / 20;
+      TraceRequest r{.arrival = now,
+                     .input = 1 + static_cast<int64_t>(random() % 900),
+                     .output = 1 + static_cast<int64_t>(random() % 60)};
+      if (random() % 2 == 0) {
+        for (int64_t b = 0; b * kTraceBlock < r.input; ++b) {
+          r.blocks.push_back(b * 4 + static_cast<int64_t>(random() % 2));
+        }
+      }
+      requests.push_back(std::move(r));
+    }
+    ReplayConfig config{.scheduler = small(), .sets = 1 + trial % 3};
+    config.scheduler.prompts_alone = trial % 2 == 0;
+    config.scheduler.pages = trial % 5 == 0 ? 64 : 200;
+    std::map<RequestId, int64_t> sampled;
+    config.on_step = [&](double, const Step& step) {
+      for (const StepRow& row : step.rows) sampled[row.id] += row.sample ? 1 : 0;
+    };
+    RoundTimes times;
+    const TraceReplay r = replay_trace(source_of(requests), config, times);
+    ASSERT_EQ(r.requests.size(), requests.size());
+    int64_t gaps = 0, computed = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const ReplayedRequest& made = r.requests[i];
+      ASSERT_FALSE(made.refused);
+      EXPECT_EQ(made.output, requests[i].output);
+      EXPECT_EQ(sampled[i + 1], made.output);
+      EXPECT_GT(made.first, requests[i].arrival);
+      EXPECT_GE(made.last, made.first);
+      EXPECT_LT(made.cached, made.input);
+      gaps += made.output - 1;
+      computed += made.input - made.cached;
+    }
+    EXPECT_EQ(std::ssize(r.gaps), gaps);
+    // What a preemption throws away is computed again; what others computed since is not.
+    if (r.preemptions == 0) {
+      EXPECT_LE(r.prompt_tokens, computed);
+    }
+    RoundTimes fresh;
+    const TraceReplay again = replay_trace(source_of(requests), config, fresh);
+    EXPECT_EQ(again.seconds, r.seconds) << "deterministic";
+    EXPECT_EQ(again.steps, r.steps);
+  }
+}
+
+TEST(TraceReplay, WhatCanNeverFitIsRefusedAndTheRestGoesOn) {
+  RoundTimes times;
+  const ReplayConfig config{.scheduler = small()};
+  const TraceReplay r = replay_trace(source_of({{.arrival = 0, .input = 5000, .output = 3},
+                                                {.arrival = 0, .input = 1000, .output = 300}}),
+                                     config, times);
+  EXPECT_TRUE(r.requests[0].refused);
+  EXPECT_EQ(r.requests[1].output, 24) << "the context ends there";
+  EXPECT_EQ(summarize(r, config, {}).refused, 1);
+}
+
+TEST(TraceReplay, EqualBlocksAreEqualTokens) {
+  const TraceRequest a{.input = 1000, .blocks = {5, 6}}, b{.input = 600, .blocks = {5, 9}};
+  const std::vector<int32_t> x = prompt_ids(a, 1 << 30), y = prompt_ids(b, 1 << 30);
+  EXPECT_TRUE(std::equal(x.begin(), x.begin() + kTraceBlock, y.begin()));
+  EXPECT_NE(x[600 - 1], y[600 - 1]);
+}
+
+// A law that is linear in what the interpolation takes as linear: all steps come out exactly.
+TEST(SimulatedTimes, AreTheLawThatWasProbed) {
+  const auto pairs = [](double n) { return n * (n + 1) / 2; };
+  int probes = 0;
+  StepProbes law;
+  law.prompt = [&](int64_t n, int64_t cached) {
+    ++probes;
+    return 1e-3 + 2e-6 * static_cast<double>(n) +
+           1e-9 * (static_cast<double>(n * cached) + pairs(static_cast<double>(n)));
+  };
+  law.thinned = [&](int64_t n) {
+    return 1e-3 + 2e-6 * static_cast<double>(n) + 0.6e-9 * pairs(static_cast<double>(n));
+  };
+  law.decode = [](int64_t n, int64_t keys) {
+    return 5e-4 + 1e-5 * static_cast<double>(n) + 3e-9 * static_cast<double>(n * keys);
+  };
+  SimulatedTimes together(law, 1);
+  const auto rows = [](std::vector<TimedRow> r) { return r; };
+  EXPECT_NEAR(together.seconds(rows({{.tokens = 3000, .cached = 700}})),
+              1e-3 + 6e-3 + 1e-9 * 3000 * 700 + 0.6e-9 * pairs(3000), 1e-9);
+  EXPECT_NEAR(together.seconds(rows({{.tokens = 1, .cached = 999, .decode = true},
+                                     {.tokens = 1, .cached = 1999, .group = 1, .decode = true},
+                                     {.tokens = 1, .cached = 2999, .decode = true}})),
+              5e-4 + 3e-5 + 3e-9 * 6000, 1e-9);
+  EXPECT_NEAR(together.seconds(rows(
+                  {{.tokens = 256, .cached = 0}, {.tokens = 1, .cached = 999, .decode = true}})),
+              1e-3 + 2e-6 * 257 + 0.6e-9 * pairs(256) + 3e-9 * 1000, 1e-9);
+  const int before = probes;
+  together.seconds(rows({{.tokens = 2500, .cached = 9}}));
+  EXPECT_EQ(probes, before) << "probes are kept";
+  SimulatedTimes apart(law, 2);
+  EXPECT_NEAR(apart.seconds(rows({{.tokens = 1, .cached = 999, .decode = true},
+                                  {.tokens = 1, .cached = 1999, .group = 1, .decode = true}})),
+              5e-4 + 1e-5 + 3e-9 * 2000, 1e-9)
+      << "the slower rank counts";
+}
+
+TraceCluster cluster() {
+  return {.config = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b.json",
+          .profile = "a100",
+          .machines = "1x4",
+          .set = "1x4"};
+}
+
+// Level attention saves pairs, keys apart save room.
+TEST(SimulatedPolicy, PoliciesDifferAsTheyShould) {
+  const auto made = [&](TracePolicyKind kind) {
+    return simulate_policy(cluster(), {.kind = kind, .step_tokens = 0, .keep = {0.5}});
+  };
+  const SimulatedPolicy sp = made(TracePolicyKind::sp), apart = made(TracePolicyKind::sp_apart),
+                        levels = made(TracePolicyKind::sp_levels);
+  EXPECT_EQ(sp.scheduler.groups, 4);
+  EXPECT_GT(apart.scheduler.room(), 3 * sp.scheduler.room());
+  const TimedRow prompt{.tokens = 65536};
+  const double dense = apart.times->seconds({&prompt, 1}),
+               thin = levels.times->seconds({&prompt, 1});
+  EXPECT_LT(thin, 0.9 * dense);
+  EXPECT_GT(thin, 0.5 * dense);
+  EXPECT_NEAR(sp.times->seconds({&prompt, 1}) / dense, 1, 1e-6);
+  const TimedRow decode{.tokens = 1, .cached = 200000, .decode = true};
+  EXPECT_LT(apart.times->seconds({&decode, 1}), sp.times->seconds({&decode, 1}))
+      << "four ranks read a fourth of the keys each";
+}
+
+// Between the probed sizes a prompt's time is what a simulation of that very prompt says.
+TEST(SimulatedPolicy, PromptsBetweenTheProbesTakeTheSimulatedTime) {
+  for (const auto& [tokens, cached] : {std::pair(24000, 0), std::pair(3000, 20000)}) {
+    const PromptPlan plan = plan_prompt({.config = cluster().config,
+                                         .profile = "a100",
+                                         .machines = "1x4",
+                                         .tokens = tokens,
+                                         .cached = cached});
+    for (const auto& [kind, division] :
+         {std::pair(TracePolicyKind::chunked, PromptDivision::weights),
+          std::pair(TracePolicyKind::sp, PromptDivision::tokens)}) {
+      double wanted = 1e9;
+      for (const PromptCandidate& c : plan.candidates) {
+        if (c.ranks() == 4 && c.division == division && c.seconds > 0) {
+          wanted = std::min(wanted, c.seconds);
+        }
+      }
+      const SimulatedPolicy made =
+          simulate_policy(cluster(), {.kind = kind, .step_tokens = 32768, .keep = {}});
+      const TimedRow row{.tokens = tokens, .cached = cached};
+      EXPECT_NEAR(made.times->seconds({&row, 1}) / wanted, 1, 0.05)
+          << tokens << " behind " << cached << ", " << made.how;
+    }
+  }
+}
+
+TEST(SimulatedPolicy, RefusesByOption) {
+  const auto expect = [](TraceCluster c, ErrorCode code, const std::string& text) {
+    try {
+      simulate_policy(c, {.kind = TracePolicyKind::sp, .keep = {}});
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code);
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  };
+  TraceCluster c = cluster();
+  c.set = "1x3";
+  expect(c, ErrorCode::kInvalidArgument, "--set is 1x3");
+  c = cluster();
+  c.memory_gb = 18;
+  expect(c, ErrorCode::kResource, "no room for keys");
+}
+
+}  // namespace
+}  // namespace braid
