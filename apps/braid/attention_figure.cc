@@ -42,10 +42,7 @@ class AttentionStep : public BenchedStep {
  public:
   AttentionStep(int64_t heads, std::vector<AttentionSize> sizes, const RandomSource& weights,
                 const NetworkConfig& network)
-      : heads_(heads),
-        sizes_(std::move(sizes)),
-        mesh_(network.mesh),
-        network_("attention", weights, network) {}
+      : heads_(heads), sizes_(std::move(sizes)), network_("attention", weights, network) {}
 
   void begin(size_t i) override {
     at_ = i;
@@ -57,20 +54,22 @@ class AttentionStep : public BenchedStep {
     }
   }
   void run() override { network().run(); }
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule) override {
+    network_.divide_by(mesh, schedule);
+  }
   BoundNetwork& network() override {
     const AttentionSize& size = sizes_[at_];
     const auto make = [&] { return attention_program(heads_, size, network_.activations()); };
     const std::string key = fmt::format("{}", at_);
-    if (!mesh_) return network_.plan(key, make);
+    if (!network_.mesh()) return network_.plan(key, make);
     return network_.plan(key, make, [&](const Program& program) {
-      return row_parallel(program, *mesh_, {{input_name(0)}});
+      return row_parallel(program, *network_.mesh(), {{input_name(0)}});
     });
   }
 
  private:
   const int64_t heads_;
   const std::vector<AttentionSize> sizes_;
-  const std::optional<SequenceMesh> mesh_;
   Network network_;
   size_t at_ = 0;
 };
@@ -92,6 +91,7 @@ StepFamily attention_family(int64_t heads, const std::vector<AttentionSize>& siz
           [=](const NetworkConfig& n) {
             return std::make_unique<AttentionStep>(heads, sizes, *weights, n);
           },
+      .step = [=](size_t i) { return programs[i]; },
       .part = [=](size_t i) { return programs[i]; },
       .rows = {{input_name(0)}}};
   for (const AttentionSize& s : sizes) {

@@ -36,6 +36,9 @@ class FluxStep : public BenchedStep {
   }
   void run() override { transformer_.velocity(0, latents_); }
   BoundNetwork& network() override { return transformer_.bound_step(); }
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule) override {
+    transformer_.divide_by(mesh, schedule);
+  }
 
  private:
   const ImageBench& o_;
@@ -44,23 +47,24 @@ class FluxStep : public BenchedStep {
 };
 
 StepFamily family_of(const PipelineParts& parts, const ImageBench& o, const BenchPlace& place) {
+  const FluxConfig config = read_flux_config(parts.transformer);
+  FluxConfig part = config;
+  part.blocks = part.single_blocks = 1;
+  const auto step = [&o, dtype = place.dtype()](const FluxConfig& flux, size_t i) {
+    const int64_t side = o.sizes[i] / 16;
+    return flux_step(
+        flux, {.text = o.text_tokens, .image = side * side},
+        [dtype](std::string_view) { return dtype; }, dtype);
+  };
   StepFamily family{
       .title = fmt::format("{}: {} text tokens, {}{}", o.weights, o.text_tokens,
                            o.blocks > 0 ? fmt::format("{} blocks of each kind, ", o.blocks) : "",
                            place.description()),
-      .heads = read_flux_config(parts.transformer).heads,
+      .heads = config.heads,
       .random = parts.random_transformer,
       .make = [&](const NetworkConfig& n) { return std::make_unique<FluxStep>(parts, o, n); },
-      .part =
-          [&](size_t i) {
-            const int64_t side = o.sizes[i] / 16;
-            const DType dtype = place.dtype();
-            FluxConfig flux = read_flux_config(parts.transformer);
-            flux.blocks = flux.single_blocks = 1;
-            return flux_step(
-                flux, {.text = o.text_tokens, .image = side * side},
-                [dtype](std::string_view) { return dtype; }, dtype);
-          },
+      .step = [=](size_t i) { return step(config, i); },
+      .part = [=](size_t i) { return step(part, i); },
       .rows = FluxTransformer::row_parts()};
   for (int64_t size : o.sizes) family.sizes.push_back(fmt::format("{0} x {0}", size));
   return family;
@@ -103,14 +107,14 @@ void bench_image(ImageBench o) {
   const PipelineParts parts = random_flux(o.weights, place.dtype(), changes);
   if (const auto sizes = attention_sizes(o.figure, o.tokens); !sizes.empty()) {
     const int64_t heads = read_flux_config(parts.transformer).heads;
-    return print(step_table(attention_family(heads, sizes, place), o, place));
+    return print_steps(attention_family(heads, sizes, place), o, place);
   }
   const StepFamily family = family_of(parts, o, place);
-  if (!o.decode_only) print(step_table(family, o, place));
+  if (!o.decode_only) print_steps(family, o, place);
   if (!o.decode) return;
-  print(decode_table(family.sizes, o, place, parts.random_vae, [&](const NetworkConfig& n) {
+  print_decodes(family.sizes, o, place, parts.random_vae, [&](const NetworkConfig& n) {
     return std::make_unique<PictureDecoder>(parts, o, n);
-  }));
+  });
 }
 
 }  // namespace

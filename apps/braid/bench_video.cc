@@ -42,6 +42,9 @@ class CogVideoXStep : public BenchedStep {
   }
   void run() override { transformer_.predict(0, latents_); }
   BoundNetwork& network() override { return transformer_.bound_step(); }
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule) override {
+    transformer_.divide_by(mesh, schedule);
+  }
 
  private:
   const std::vector<Length>& sizes_;
@@ -52,6 +55,13 @@ class CogVideoXStep : public BenchedStep {
 StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& sizes,
                      const VideoBench& o, const BenchPlace& place) {
   const CogVideoXConfig config = read_cogvideox_config(parts.transformer);
+  CogVideoXConfig part = config;
+  part.blocks = 1;
+  const auto step = [&sizes, dtype = place.dtype()](const CogVideoXConfig& c, size_t i) {
+    return cogvideox_step(
+        c, {.text = c.text_tokens, .tokens = sizes[i].grid(c).tokens()},
+        [dtype](std::string_view) { return dtype; }, dtype);
+  };
   StepFamily family{
       .title = fmt::format("{}: {} blocks, {} heads of {}, {} text tokens, a pass of one text, {}",
                            o.weights, config.blocks, config.heads, config.head_dim,
@@ -60,15 +70,8 @@ StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& size
       .random = parts.random_transformer,
       .make =
           [&](const NetworkConfig& n) { return std::make_unique<CogVideoXStep>(parts, sizes, n); },
-      .part =
-          [&, config](size_t i) {
-            CogVideoXConfig one = config;
-            one.blocks = 1;
-            const DType dtype = place.dtype();
-            return cogvideox_step(
-                one, {.text = one.text_tokens, .tokens = sizes[i].grid(one).tokens()},
-                [dtype](std::string_view) { return dtype; }, dtype);
-          },
+      .step = [=](size_t i) { return step(config, i); },
+      .part = [=](size_t i) { return step(part, i); },
       .rows = CogVideoXTransformer::row_parts()};
   for (const Length& s : sizes) {
     family.sizes.push_back(fmt::format("{} x {}, {} frames", s.width, s.height, s.frames));
@@ -121,24 +124,22 @@ void bench_video(VideoBench o) {
   const BenchPlace place(o);
   const int64_t heads = read_cogvideox_config(random_parts(o.weights).transformer).heads;
   if (o.heads.empty()) o.heads = {heads};
-  std::string out;
   for (const int64_t count : o.heads) {
     require_between("--heads", count, 1, 1024);
     if (const auto lengths = attention_sizes(o.figure, o.tokens); !lengths.empty()) {
-      out += step_table(attention_family(count, lengths, place), o, place);
+      print_steps(attention_family(count, lengths, place), o, place);
       continue;
     }
     JsonChanges changes = {{"num_attention_heads", count}};
     if (o.blocks > 0) changes.emplace_back("num_layers", o.blocks);
     const PipelineParts parts = random_cogvideox(o.weights, place.dtype(), changes);
     const StepFamily family = family_of(parts, sizes, o, place);
-    if (!o.decode_only) out += step_table(family, o, place);
+    if (!o.decode_only) print_steps(family, o, place);
     if (!o.decode || count != o.heads[0]) continue;
-    out += decode_table(family.sizes, o, place, parts.random_vae, [&](const NetworkConfig& n) {
+    print_decodes(family.sizes, o, place, parts.random_vae, [&](const NetworkConfig& n) {
       return std::make_unique<CogVideoXDecoder>(parts, sizes, n);
     });
   }
-  print(out);
 }
 
 }  // namespace

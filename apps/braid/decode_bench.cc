@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "braid/step_bench.h"
+#include "braid/text_io.h"
 
 namespace braid::app {
 namespace {
@@ -16,12 +17,11 @@ double ms_of(BenchedDecoder& decoder, size_t i) {
 
 }  // namespace
 
-std::string decode_table(const std::vector<std::string>& sizes, const StepBenchOptions& options,
-                         const BenchPlace& place, const RandomWeights* random,
-                         const MakeDecoder& make) {
-  std::string out =
+void print_decodes(const std::vector<std::string>& sizes, const StepBenchOptions& options,
+                   const BenchPlace& place, const RandomWeights* random, const MakeDecoder& make) {
+  print(
       "\n| size | ranks | first decode ms | decode ms | times one rank | values GB |\n"
-      "|---|---|---:|---:|---:|---:|\n";
+      "|---|---|---:|---:|---:|---:|\n");
   std::vector<double> alone;  // ms by size
   for (int ranks : place.ranks() > 1 ? std::vector{1, place.ranks()} : std::vector{1}) {
     NetworkConfig network = ranks > 1 ? place.all(random) : place.one(random);
@@ -39,11 +39,10 @@ std::string decode_table(const std::vector<std::string>& sizes, const StepBenchO
       const double median = ms[ms.size() / 2];
       if (ranks == 1) alone.push_back(median);
       const int64_t arena = decoder->bound(i).executor(0).schedule().memory.arena_bytes;
-      out += fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", sizes[i], ranks,
-                         first, median, alone[i] / median, static_cast<double>(arena) * 1e-9);
+      print(fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", sizes[i], ranks, first,
+                        median, alone[i] / median, static_cast<double>(arena) * 1e-9));
     }
   }
-  return out;
 }
 
 }  // namespace braid::app

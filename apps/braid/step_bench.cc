@@ -23,6 +23,7 @@ struct StepTimes {
   double median_ms = 0, least_ms = 0;  // 0: not measured
   std::optional<double> predicted_ms;
   double arena_gb = 0;
+  std::string phases;
 };
 
 double ms_of_run(BenchedStep& step) {
@@ -31,14 +32,8 @@ double ms_of_run(BenchedStep& step) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Two runs before plan, load and capture; a step that takes seconds is spared the second run.
-StepTimes measure(BenchedStep& step, int repetitions) {
-  constexpr double kSlowMs = 3000;
-  if (ms_of_run(step) < kSlowMs) ms_of_run(step);
-  std::vector<double> ms;
-  for (int i = 0; i < repetitions; ++i) ms.push_back(ms_of_run(step));
-  std::ranges::sort(ms);
-  return {.median_ms = ms[ms.size() / 2], .least_ms = ms[0]};
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // Rank 0's time by kind of op, launch by launch.
@@ -60,10 +55,26 @@ std::string kinds_of(BoundNetwork& network) {
   return out;
 }
 
+// The kernels of a device for plans that nothing runs.
+class PlanningKernels {
+ public:
+  explicit PlanningKernels(const DeviceSpec& device)
+      : kernels_(device.cuda ? kernels_of_gpu(device.first_gpu()) : nullptr),
+        backend_(kernels_.get()) {}
+
+  std::vector<const KernelCatalog*> catalogs(int ranks) const {
+    return std::vector(static_cast<size_t>(ranks), &backend_.catalog());
+  }
+
+ private:
+  const std::unique_ptr<KernelCatalog> kernels_;
+  const NullBackend backend_;
+};
+
 class Table {
  public:
   Table(const StepFamily& family, const StepBenchOptions& options, const BenchPlace& place)
-      : family_(family), options_(options), place_(place) {
+      : family_(family), options_(options), place_(place), planner_(place.all(nullptr).device) {
     if (options.figure != 0) {
       figure_ = paper_figure(options.figure);
     } else {
@@ -75,78 +86,95 @@ class Table {
     }
   }
 
-  std::string run() {
+  void run() {
     const bool figure = options_.figure != 0;
-    out_ = fmt::format("{}\n", family_.title);
-    out_ += fmt::format(
-        "| size | ranks | torus x ulysses x ring | step ms | least ms | times one rank |{} "
+    print(fmt::format(
+        "{}\n| size | ranks | torus x ulysses x ring | step ms | least ms | times one rank |{} "
         "predicted ms | values GB |\n|---|---|---|---:|---:|---:|{}---:|---:|\n",
-        figure ? " times the first |" : "", figure ? "---:|" : "");
+        family_.title, figure ? " times the first |" : "", figure ? "---:|" : ""));
     one_rank();
-    for (size_t i = 0; i < figure_.rows.size() && place_.ranks() > 1; ++i) row(i);
+    if (place_.ranks() > 1) all_ranks();
     if (figure) {
-      out_ += fmt::format("Figure {} of StreamFusion shows {}; there, {}.\n", options_.figure,
-                          figure_.shows, figure_.paper);
+      print(fmt::format("Figure {} of StreamFusion shows {}; there, {}.\n", options_.figure,
+                        figure_.shows, figure_.paper));
       bounds();
     }
-    return out_ + refused_ + kinds_;
+    print(refused_ + kinds_);
   }
 
  private:
   void one_rank() {
-    const auto step = family_.make(place_.one(family_.random));
+    std::unique_ptr<BenchedStep> step;
+    if (!options_.simulate_one) step = family_.make(place_.one(family_.random));
     for (size_t i = 0; i < family_.sizes.size(); ++i) {
-      step->begin(i);
-      StepTimes times;
-      if (!options_.simulate_one) times = measure(*step, options_.repetitions);
-      finish(*step, one_cost_, times);
-      alone_.push_back(options_.simulate_one ? times.predicted_ms.value_or(0) : times.median_ms);
-      print("one rank", {}, i, times, 0);
-      if (options_.launches) add_kinds("one rank", i, *step);
+      if (step) {
+        const StepTimes times = time(*step, i, one_cost_);
+        alone_.push_back(times.median_ms);
+        print_row("one rank", {}, i, times, 0);
+        if (options_.launches) add_kinds("one rank", i, *step);
+        continue;
+      }
+      const Plan plan =
+          plan_network(family_.step(i), {}, planner_.catalogs(1), {}, *find_strategy("sequential"));
+      StepTimes times{.arena_gb = arena_gb(plan.schedules[0])};
+      if (one_cost_) times.predicted_ms = 1e3 * network_seconds(plan, *one_cost_);
+      alone_.push_back(times.predicted_ms.value_or(0));
+      print_row("one rank", {}, i, times, 0);
     }
   }
 
-  void row(size_t index) {
-    const StepRow& row = figure_.rows[index];
+  // Every row on the same ranks, whose weights are made once.
+  void all_ranks() {
+    struct Case {
+      size_t row;
+      SequenceMesh mesh;
+    };
+    std::vector<Case> cases;
+    for (size_t i = 0; i < figure_.rows.size(); ++i) {
+      unless_refused(i, [&] {
+        for (SequenceMesh& mesh : meshes_of(figure_.rows[i])) cases.push_back({i, std::move(mesh)});
+      });
+    }
+    if (cases.empty()) return;
+    NetworkConfig network = place_.all(family_.random);
+    network.mesh = cases[0].mesh;
+    for (const Case& c : cases) network.further.push_back(c.mesh);
+    const auto step = family_.make(network);
+    for (const Case& c : cases) {
+      unless_refused(c.row, [&] { measure_on(*step, c.row, c.mesh); });
+    }
+  }
+
+  // Of many rows, impossible ones are named below the table.
+  void unless_refused(size_t row, const std::function<void()>& work) {
     try {
-      switch (figure_.degrees) {
-        case Degrees::rule:
-          return measure_on(index, sequence_mesh(row.mode, place_.topology(), family_.heads,
-                                                 options_.degrees.request()));
-        case Degrees::best:
-          return measure_on(index, best_mesh(row));
-        case Degrees::each:
-          for (const SequenceMesh& mesh : meshes(row)) measure_on(index, mesh);
-      }
+      work();
     } catch (const Error& error) {
       const bool all = options_.figure != 0 || options_.modes == "all";
       const bool impossible =
           error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
       if (!all || !impossible) throw;
-      refused_ += fmt::format("{}: {}\n", row.label, error.what());
+      refused_ += fmt::format("{}: {}\n", figure_.rows[row].label, error.what());
     }
   }
 
-  std::vector<SequenceMesh> meshes(const StepRow& row) const {
-    return sequence_meshes(row.mode, place_.topology(), family_.heads, options_.degrees.request());
+  std::vector<SequenceMesh> meshes_of(const StepRow& row) const {
+    const SpRequest request = options_.degrees.request();
+    std::vector<SequenceMesh> all;
+    if (figure_.degrees != Degrees::rule) {
+      all = sequence_meshes(row.mode, place_.topology(), family_.heads, request);
+      if (figure_.degrees == Degrees::each) return all;
+    }
+    if (cost_ && all.size() > 1) return {cheapest(row, all)};
+    return {sequence_mesh(row.mode, place_.topology(), family_.heads, request)};
   }
 
-  // Without a profile the rule's mesh.
-  SequenceMesh best_mesh(const StepRow& row) const {
-    const std::vector<SequenceMesh> all = meshes(row);
-    if (!cost_ || all.size() < 2) {
-      return sequence_mesh(row.mode, place_.topology(), family_.heads, options_.degrees.request());
-    }
-    std::unique_ptr<KernelCatalog> kernels;
-    const NetworkConfig network = place_.all(nullptr);
-    if (network.device.cuda) kernels = kernels_of_gpu(network.device.first_gpu());
-    const NullBackend backend(kernels.get());
-    const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(place_.ranks()),
-                                                     &backend.catalog());
+  SequenceMesh cheapest(const StepRow& row, const std::vector<SequenceMesh>& all) const {
     const Program part = family_.part(0);
     const auto seconds = [&](const SequenceMesh& mesh) {
-      return network_seconds(plan_network(part, row_parallel(part, mesh, family_.rows), catalogs,
-                                          place_.topology(), *find_strategy(row.schedule)),
+      return network_seconds(plan_network(part, row_parallel(part, mesh, family_.rows),
+                                          planner_.catalogs(place_.ranks()), place_.topology(),
+                                          *find_strategy(row.schedule)),
                              *cost_);
     };
     std::vector<double> prices;
@@ -154,35 +182,53 @@ class Table {
     return all[static_cast<size_t>(std::ranges::min_element(prices) - prices.begin())];
   }
 
-  void measure_on(size_t index, const SequenceMesh& mesh) {
+  void measure_on(BenchedStep& step, size_t index, const SequenceMesh& mesh) {
     const StepRow& row = figure_.rows[index];
-    NetworkConfig network = place_.all(family_.random);
-    network.schedule = row.schedule;
-    network.mesh = mesh;
-    const auto step = family_.make(network);
+    step.divide_by(mesh, row.schedule);
     first_.resize(family_.sizes.size());
     most_.resize(family_.sizes.size());
     for (size_t i = 0; i < family_.sizes.size(); ++i) {
-      step->begin(i);
-      StepTimes times = measure(*step, options_.repetitions);
-      finish(*step, cost_, times);
+      const StepTimes times = time(step, i, cost_);
       double& first = first_[i];
       if (index == 0 && (first == 0 || times.median_ms < first)) first = times.median_ms;
       if (row.mode == SpMode::torus) most_[i] = std::max(most_[i], first / times.median_ms);
-      print(row.label, mesh.degrees, i, times, first);
-      if (options_.launches) add_kinds(row.label, i, *step);
+      print_row(row.label, mesh.degrees, i, times, first);
+      if (options_.launches) add_kinds(row.label, i, step);
     }
   }
 
-  static void finish(BenchedStep& step, const std::optional<CostModel>& cost, StepTimes& times) {
+  // A step of seconds is spared further runs to warm up.
+  StepTimes time(BenchedStep& step, size_t i, const std::optional<CostModel>& cost) {
+    constexpr double kSlowMs = 3000;
+    const auto start = Clock::now();
+    step.begin(i);
     BoundNetwork& network = step.network();
-    const int64_t arena = network.executor(0).schedule().memory.arena_bytes;
-    times.arena_gb = static_cast<double>(arena) * 1e-9;
+    const double planned = seconds_since(start);
+    double longest = 0;
+    for (int n = 0; n < options_.warm_ups && longest < kSlowMs; ++n) {
+      longest = std::max(longest, ms_of_run(step));
+    }
+    const double ready = seconds_since(start);
+    std::vector<double> ms;
+    for (int n = 0; n < options_.repetitions; ++n) ms.push_back(ms_of_run(step));
+    const double timed = seconds_since(start);
+    std::ranges::sort(ms);
+    StepTimes times{.median_ms = ms[ms.size() / 2],
+                    .least_ms = ms[0],
+                    .arena_gb = arena_gb(network.executor(0).schedule())};
     if (cost) times.predicted_ms = 1e3 * network.predicted_seconds(*cost);
+    times.phases = fmt::format(
+        "{:.2f} s to plan and load, {:.2f} to warm up, {:.2f} timed, {:.2f} to simulate", planned,
+        ready - planned, timed - ready, seconds_since(start) - timed);
+    return times;
   }
 
-  void print(const std::string& label, const SpDegrees& d, size_t i, const StepTimes& times,
-             double first) {
+  static double arena_gb(const Schedule& schedule) {
+    return static_cast<double>(schedule.memory.arena_bytes) * 1e-9;
+  }
+
+  void print_row(const std::string& label, const SpDegrees& d, size_t i, const StepTimes& times,
+                 double first) {
     const auto number = [](double x, const char* unit = "") {
       return x > 0 ? fmt::format("{:.2f}{}", x, unit) : "-";
     };
@@ -194,15 +240,18 @@ class Table {
       }
     }
     const bool measured = times.median_ms > 0;
-    out_ += fmt::format(
-        "| {} | {} | {} x {} x {} | {} | {} | {} |{} {} | {:.2f} |\n", family_.sizes[i], label,
-        d.torus, d.ulysses, d.ring, number(times.median_ms), number(times.least_ms),
-        measured ? number(alone_[i] / times.median_ms) : "-",
+    const std::string times_first =
         options_.figure == 0
             ? ""
             : fmt::format(" {} |",
-                          measured && first > 0 ? number(first / times.median_ms, "x") : "-"),
-        predicted, times.arena_gb);
+                          measured && first > 0 ? number(first / times.median_ms, "x") : "-");
+    print(fmt::format("| {} | {} | {} x {} x {} | {} | {} | {} |{} {} | {:.2f} |\n",
+                      family_.sizes[i], label, d.torus, d.ulysses, d.ring, number(times.median_ms),
+                      number(times.least_ms), measured ? number(alone_[i] / times.median_ms) : "-",
+                      times_first, predicted, times.arena_gb));
+    if (options_.phases && measured) {
+      print_remarks({fmt::format("{}, {}: {}", label, family_.sizes[i], times.phases)});
+    }
   }
 
   void add_kinds(const std::string& label, size_t i, BenchedStep& step) {
@@ -214,22 +263,23 @@ class Table {
     for (size_t i = 0; i < first_.size(); ++i) {
       if (first_[i] <= 0 || alone_[i] <= 0) continue;
       const double least = alone_[i] / place_.ranks();
-      out_ += fmt::format(
+      print(fmt::format(
           "{}: {:.2f} ms is one rank's {}time over {}, so that nothing can be more than {:.2f}x as "
           "fast as {}; torus is at most {:.2f}x.\n",
           family_.sizes[i], least, options_.simulate_one ? "simulated " : "", place_.ranks(),
-          first_[i] / least, figure_.rows[0].label, most_[i]);
+          first_[i] / least, figure_.rows[0].label, most_[i]));
     }
   }
 
   const StepFamily& family_;
   const StepBenchOptions& options_;
   const BenchPlace& place_;
+  const PlanningKernels planner_;
   Figure figure_;
   std::optional<CostModel> one_cost_, cost_;
   std::vector<double> alone_;         // ms on a single rank, by size
   std::vector<double> first_, most_;  // ms in the first row at its best; torus times the first
-  std::string out_, refused_, kinds_;
+  std::string refused_, kinds_;
 };
 
 }  // namespace
@@ -255,6 +305,9 @@ void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
   command.add_option("--link-gbps", link_gbps, "GB/s between machines; 0: as it is");
   command.add_option("--link-us", link_us, "latency between machines");
   command.add_option("-r", repetitions, "repetitions; the median counts")->capture_default_str();
+  command.add_option("--warm-ups", warm_ups, "runs before those that are timed")
+      ->capture_default_str();
+  command.add_flag("--phases", phases, "say how long planning, warming up and timing took");
   command.add_flag("--simulate-one", simulate_one, "simulate one rank, in place of timing a step");
   command.add_flag("--launches", launches, "print rank 0's time by kernel");
   command.add_flag("--decode", decode, "time decoding, too, on one rank and over all");
@@ -264,6 +317,7 @@ void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
 void StepBenchOptions::check() {
   decode = decode || decode_only;
   require_between("-r", repetitions, 1, 1000);
+  require_between("--warm-ups", warm_ups, 0, 1000);
   require_between("--ranks", ranks, 0, 1024);
   require_between("--blocks", blocks, 0, 1000);
   if (figure != 0) paper_figure(figure);
@@ -311,9 +365,9 @@ std::string BenchPlace::description() const {
                      engine_.device.cuda ? gpu_name(engine_.device.first_gpu()) : "CPU");
 }
 
-std::string step_table(const StepFamily& family, const StepBenchOptions& options,
-                       const BenchPlace& place) {
-  return Table(family, options, place).run();
+void print_steps(const StepFamily& family, const StepBenchOptions& options,
+                 const BenchPlace& place) {
+  Table(family, options, place).run();
 }
 
 std::vector<float> normals(uint64_t seed, int64_t n) {

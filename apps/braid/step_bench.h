@@ -18,10 +18,10 @@ namespace braid::app {
 // Options for all benchmarks of steps.
 struct StepBenchOptions {
   std::string weights, device = "auto", modes = "all", machines, schedule = "sequence_parallel";
-  int ranks = 0, threads = 0, repetitions = 5, blocks = 0, figure = 0;
+  int ranks = 0, threads = 0, repetitions = 5, warm_ups = 2, blocks = 0, figure = 0;
   std::vector<int64_t> tokens;  // of figures 9 and 12
   double link_gbps = 0, link_us = 0;
-  bool launches = false, simulate_one = false, decode = false, decode_only = false;
+  bool launches = false, phases = false, simulate_one = false, decode = false, decode_only = false;
   DegreeOptions degrees;
 
   // `example` is a file of weights' shapes.
@@ -38,6 +38,8 @@ class BenchedStep {
   virtual void begin(size_t i) = 0;
   virtual void run() = 0;
   virtual BoundNetwork& network() = 0;
+  // As Network's; the next begin() plans anew.
+  virtual void divide_by(const SequenceMesh& mesh, const std::string& schedule) = 0;
 };
 
 // What a family brings to the benchmark.
@@ -47,6 +49,7 @@ struct StepFamily {
   int64_t heads = 0;
   const RandomWeights* random = nullptr;  // of the step
   std::function<std::unique_ptr<BenchedStep>(const NetworkConfig&)> make;
+  std::function<Program(size_t i)> step;  // of size i
   // A part of the step with size i that costs ranks alike, and its inputs as in row_parallel.
   std::function<Program(size_t i)> part;
   std::vector<std::vector<std::string>> rows;
@@ -71,9 +74,10 @@ class BenchPlace {
   std::optional<Profile> profile_;
 };
 
-// A family's table: a single rank, then rows with several ranks, for each size.
-std::string step_table(const StepFamily& family, const StepBenchOptions& options,
-                       const BenchPlace& place);
+// Prints a family's table, each row when measured: a single rank, then rows with several ranks, for
+// each size.
+void print_steps(const StepFamily& family, const StepBenchOptions& options,
+                 const BenchPlace& place);
 
 // A decoder of some sizes with random latents on some ranks.
 class BenchedDecoder {
@@ -84,10 +88,9 @@ class BenchedDecoder {
   virtual BoundNetwork& bound(size_t i) = 0;
 };
 using MakeDecoder = std::function<std::unique_ptr<BenchedDecoder>(const NetworkConfig&)>;
-// Decoding on a single rank, then over all. `random`: the decoder's weights.
-std::string decode_table(const std::vector<std::string>& sizes, const StepBenchOptions& options,
-                         const BenchPlace& place, const RandomWeights* random,
-                         const MakeDecoder& make);
+// Prints decoding on a single rank, then over all. `random`: the decoder's weights.
+void print_decodes(const std::vector<std::string>& sizes, const StepBenchOptions& options,
+                   const BenchPlace& place, const RandomWeights* random, const MakeDecoder& make);
 
 // Attention alone: queries, keys and values are products of 64 numbers for each token.
 StepFamily attention_family(int64_t heads, const std::vector<AttentionSize>& sizes,

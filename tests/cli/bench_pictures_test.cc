@@ -86,6 +86,17 @@ TEST_F(BenchPicturesTest, FiguresOfThePaper) {
   EXPECT_THAT(parts, Not(HasSubstr("so that nothing can be more")));  // no profile, no bound
 }
 
+// Each row's time to plan, warm up and run, on standard error beside the table.
+TEST_F(BenchPicturesTest, SaysHowLongEachPhaseTook) {
+  const Outcome o = braid("bench image" + flux() +
+                          " --machines 2x1 --size 64 --text-tokens 5 --figure 10 --warm-ups 0 "
+                          "--phases --simulate-one");
+  EXPECT_EQ(o.status, 0);
+  EXPECT_THAT(o.err, HasSubstr("torus, nothing hidden, 64 x 64: "));
+  EXPECT_THAT(o.err, HasSubstr(" s to plan and load, 0.00 to warm up, "));
+  EXPECT_THAT(o.out, Not(HasSubstr("to warm up")));
+}
+
 TEST_F(BenchPicturesTest, FiguresOfAttentionAlone) {
   const std::string lengths =
       table("image" + flux() + " --machines 2x1 --link-gbps 1 --figure 9 --tokens 64");
@@ -96,6 +107,7 @@ TEST_F(BenchPicturesTest, FiguresOfAttentionAlone) {
 
 TEST_F(BenchPicturesTest, MistakesGetOneLine) {
   expect_refused("bench image" + flux() + " --ranks 2 --figure 11", 2, "wanted is 7, 8, 9, 10");
+  expect_refused("bench image" + flux() + " --ranks 1 --warm-ups -1", 2, "--warm-ups is -1");
   expect_refused("bench image" + flux() + " --ranks 1 --size 40", 2, "a multiple of 16");
   expect_refused("bench image" + flux() + " --ranks 1 --figure 12 --tokens 6", 2, "multiple of 4");
   expect_refused("bench video" + cogvideox() + " --ranks 1 --size 40x32", 2, "multiples of 16");

@@ -1,7 +1,7 @@
 #include "braid/parallel/mesh.h"
 
+#include <algorithm>
 #include <numeric>
-
 #include <set>
 
 #include "braid/base/error.h"
@@ -60,6 +60,24 @@ std::vector<int> Mesh::group(int rank, const std::string& name) const {
   return {rank};
 }
 
+namespace {
+
+bool has_axis(const Mesh& mesh, const std::string& name) {
+  return std::ranges::any_of(mesh.axes(),
+                             [&](const Mesh::Axis& axis) { return axis.name == name; });
+}
+
+// Whether the axis has the same groups in both meshes: the later mesh then uses the earlier's.
+bool same_groups(const Mesh& a, const Mesh& b, const std::string& axis) {
+  if (!has_axis(a, axis) || !has_axis(b, axis)) return false;
+  for (int rank = 0; rank < a.size(); ++rank) {
+    if (a.group(rank, axis) != b.group(rank, axis)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 std::vector<MeshGroup> groups_of(int rank, std::span<const Mesh> meshes) {
   std::vector<MeshGroup> groups;
   std::vector<int> world(static_cast<size_t>(meshes.front().size()));
@@ -69,7 +87,10 @@ std::vector<MeshGroup> groups_of(int rank, std::span<const Mesh> meshes) {
     BRAID_CHECK(meshes[m].size() == meshes[0].size(), "meshes of {} and of {} ranks",
                 meshes[0].size(), meshes[m].size());
     for (const Mesh::Axis& axis : meshes[m].axes()) {
-      if (axis.size == 1) continue;
+      const bool known = std::ranges::any_of(meshes.first(m), [&](const Mesh& earlier) {
+        return same_groups(earlier, meshes[m], axis.name);
+      });
+      if (axis.size == 1 || known) continue;
       groups.push_back(
           {axis.name, meshes[m].group(rank, axis.name), fmt::format("{}{}", axis.name, m)});
     }

@@ -93,6 +93,32 @@ TEST_P(FluxRanks, EqualOneRank) {
 INSTANTIATE_TEST_SUITE_P(Modes, FluxRanks, testing::ValuesIn(kSpModes),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
+// The same ranks take one mesh after another, and strategies that hide or do not.
+TEST(FluxMeshes, OneAfterAnotherOnTheSameRanks) {
+  const Loaded loaded("guided");
+  FluxTransformer alone = loaded.transformer({.threads = 2});
+  const Shape2 shape{20, 4, 4};
+  const std::vector<float> want = velocities(alone, shape);
+  for (const Topology& topology : {Topology{.machines = 2, .devices = 2}, {4, 1}}) {
+    std::vector<SequenceMesh> meshes;
+    for (SpMode mode : kSpModes) {
+      for (SequenceMesh& mesh : sequence_meshes(mode, topology, alone.config().heads)) {
+        meshes.push_back(std::move(mesh));
+      }
+    }
+    FluxTransformer divided = loaded.transformer({.mesh = meshes[0], .further = meshes});
+    for (const SequenceMesh& mesh : meshes) {
+      for (const char* schedule : {"sequential", "sequence_parallel"}) {
+        SCOPED_TRACE(testing::Message() << to_string(mesh.mode) << ", " << to_string(mesh.degrees)
+                                        << ", " << schedule);
+        divided.divide_by(mesh, schedule);
+        EXPECT_EQ(divided.mesh()->degrees, mesh.degrees);
+        expect_near(velocities(divided, shape), want);
+      }
+    }
+  }
+}
+
 // At the full size: rows of each linear, over all ranks, are the tokens that it is for.
 TEST(FluxRows, EachTokenPassesEachLinearOnce) {
   const WeightDtype bf16 = [](std::string_view) { return DType::bf16; };

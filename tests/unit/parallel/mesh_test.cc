@@ -47,5 +47,21 @@ TEST(TopologyTest, ParsesMachinesAndDevices) {
   }
 }
 
+// An axis with the groups of an earlier mesh adds none; one with equal groups for a few ranks does.
+TEST(MeshTest, MeshesShareGroups) {
+  const Mesh meshes[] = {Mesh({{"ring", 2}, {"ulysses", 2}}), Mesh({{"ulysses", 2}, {"ring", 2}}),
+                         Mesh({{"torus", 1}, {"ring", 2}, {"ulysses", 2}}), Mesh({{"ring", 4}})};
+  const std::vector<std::vector<int>> wanted = {{0, 1, 2, 3}, {0, 2}, {0, 1},
+                                                {0, 2},       {0, 1}, {0, 1, 2, 3}};
+  const std::vector<MeshGroup> groups = groups_of(0, meshes);
+  ASSERT_EQ(groups.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(groups[i].ranks, wanted[i]) << i;
+  for (int rank = 1; rank < 4; ++rank) {
+    const std::vector<MeshGroup> other = groups_of(rank, meshes);
+    ASSERT_EQ(other.size(), groups.size());
+    for (size_t i = 0; i < groups.size(); ++i) EXPECT_EQ(other[i].name, groups[i].name);
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -12,7 +12,6 @@ CogVideoXTransformer::CogVideoXTransformer(const JsonObject& config,
                                            std::shared_ptr<const WeightSource> weights,
                                            const NetworkConfig& network)
     : config_(read_cogvideox_config(config)),
-      mesh_(network.mesh),
       weights_(std::make_shared<PatchSource>(std::move(weights), "patch_embed.proj.weight")),
       network_("transformer", *weights_, network) {
   const WeightDtype dtype_of = network_.dtype_of();
@@ -49,7 +48,7 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
 }
 
 bool CogVideoXTransformer::batched() const {
-  return !mesh_ && texts_ * (shape_.text + shape_.tokens) <= kBatchRows;
+  return !mesh() && texts_ * (shape_.text + shape_.tokens) <= kBatchRows;
 }
 
 BoundNetwork& CogVideoXTransformer::bound_step() {
@@ -58,9 +57,9 @@ BoundNetwork& CogVideoXTransformer::bound_step() {
   const auto make = [&] {
     return cogvideox_step(config_, shape_, network_.dtype_of(), network_.activations());
   };
-  if (!mesh_) return network_.plan(key, make);
+  if (!mesh()) return network_.plan(key, make);
   return network_.plan(key, make, [&](const Program& program) {
-    return row_parallel(program, *mesh_, row_parts());
+    return row_parallel(program, *mesh(), row_parts());
   });
 }
 

@@ -35,7 +35,11 @@ class CogVideoXTransformer {
 
   const CogVideoXConfig& config() const { return config_; }
   const Network& network() const { return network_; }
-  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  const std::optional<SequenceMesh>& mesh() const { return network_.mesh(); }
+  // Of the steps from now on, as Network's.
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule) {
+    network_.divide_by(mesh, schedule);
+  }
   // Several texts run as one batch up to this many rows (the step then reads weights once); beyond,
   // and over ranks, one after another, which takes less memory.
   static constexpr int64_t kBatchRows = 8192;
@@ -53,7 +57,6 @@ class CogVideoXTransformer {
   std::span<const float> pass(int64_t step, std::span<const float> latents, int64_t i);
 
   CogVideoXConfig config_;
-  std::optional<SequenceMesh> mesh_;
   std::shared_ptr<const WeightSource> weights_;
   Network network_;
   int64_t texts_ = 1;

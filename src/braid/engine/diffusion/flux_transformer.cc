@@ -14,9 +14,7 @@ std::string key_of(const FluxShape& s) {
 
 FluxTransformer::FluxTransformer(const JsonObject& config, const WeightSource& weights,
                                  const NetworkConfig& network)
-    : config_(read_flux_config(config)),
-      mesh_(network.mesh),
-      network_("transformer", weights, network) {
+    : config_(read_flux_config(config)), network_("transformer", weights, network) {
   const WeightDtype dtype_of = network_.dtype_of();
   const Program programs[] = {flux_text(config_, 1, dtype_of),
                               flux_modulation(config_, 1, dtype_of),
@@ -66,13 +64,13 @@ void FluxTransformer::modulate(const FluxInputs& in) {
 
 BoundNetwork& FluxTransformer::bound_step() {
   const auto make = [&] { return flux_step(config_, shape_, network_.dtype_of(), activations()); };
-  if (!mesh_) return network_.plan(key_of(shape_), make);
+  if (!mesh()) return network_.plan(key_of(shape_), make);
   if (shape_.batch != 1) {
     fail(ErrorCode::kUnsupported, "{} images at once over {} ranks: one is wanted", shape_.batch,
-         mesh_->ranks());
+         mesh()->ranks());
   }
   return network_.plan(key_of(shape_), make, [&](const Program& program) {
-    return row_parallel(program, *mesh_, row_parts());
+    return row_parallel(program, *mesh(), row_parts());
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,7 +41,11 @@ class FluxTransformer {
 
   const FluxConfig& config() const { return config_; }
   const Network& network() const { return network_; }
-  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  const std::optional<SequenceMesh>& mesh() const { return network_.mesh(); }
+  // Of the steps from now on, as Network's.
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule) {
+    network_.divide_by(mesh, schedule);
+  }
   // The step's bound Program for the current shape.
   BoundNetwork& bound_step();
 
@@ -54,7 +59,6 @@ class FluxTransformer {
   DType activations() const { return network_.activations(); }
 
   FluxConfig config_;
-  std::optional<SequenceMesh> mesh_;
   Network network_;
   FluxShape shape_;
   std::vector<float> text_;        // [B * Lt, C]

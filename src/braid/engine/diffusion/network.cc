@@ -19,12 +19,12 @@ fabric::LinkModel links_of(const NetworkConfig& config) {
 }
 
 std::unique_ptr<World> make_world(WeightOf weight, const NetworkConfig& config) {
-  const WorldConfig world{
-      .ranks = config.ranks(),
-      .threads = config.threads,
-      .links = links_of(config),
-      .deadline_ms = config.deadline_ms,
-      .sequence = config.mesh ? std::vector{config.mesh->mesh} : std::vector<Mesh>{}};
+  WorldConfig world{.ranks = config.ranks(),
+                    .threads = config.threads,
+                    .links = links_of(config),
+                    .deadline_ms = config.deadline_ms};
+  if (config.mesh) world.sequence.push_back(config.mesh->mesh);
+  for (const SequenceMesh& mesh : config.further) world.sequence.push_back(mesh.mesh);
   if (!config.device.cuda) return make_cpu_world(std::move(weight), world);
   return make_cuda_world({std::move(weight), config.random}, world, config.device);
 }
@@ -188,6 +188,12 @@ BoundNetwork& Network::plan(const std::string& key, const std::function<Program(
   plans_.emplace_front(key, bind(program, divide ? divide(program) : LayoutPlan{}));
   ++plans_made_;
   return plans_.front().second;
+}
+
+void Network::divide_by(const SequenceMesh& mesh, const std::string& schedule) {
+  plans_.clear();
+  mesh_ = mesh;
+  schedule_ = schedule;
 }
 
 BoundNetwork Network::bind(const Program& program, const LayoutPlan& layout) {

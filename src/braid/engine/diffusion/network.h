@@ -20,6 +20,7 @@ namespace braid {
 struct NetworkConfig {
   int threads = 1;                             // of each rank
   std::optional<SequenceMesh> mesh;            // may divide a sequence's rows; none: a single rank
+  std::vector<SequenceMesh> further;           // over the same ranks, for Network::divide_by
   std::string schedule = "sequence_parallel";  // a strategy's name
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank
@@ -100,6 +101,11 @@ class Network {
   BoundNetwork& plan(const std::string& key, const std::function<Program()>& make,
                      const std::function<LayoutPlan(const Program&)>& divide = {});
 
+  // Later plans divide rows by `mesh`, the configuration's or a further mesh, and `schedule`.
+  // Earlier plans are dropped; weights stay in place.
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule);
+  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+
   // Bytes of values that rank 0 needs to compute the Program alone.
   int64_t value_bytes(const Program& program) const;
   // Whether inputs stay as they were written until their plan is gone: a run may reuse a CPU's.
@@ -119,7 +125,7 @@ class Network {
   const DType dtype_;
   std::unique_ptr<NetworkRanks> ranks_;
   std::optional<SequenceMesh> mesh_;
-  const std::string schedule_;
+  std::string schedule_;
   std::list<std::pair<std::string, BoundNetwork>> plans_;  // the most recently used in front
   int64_t plans_made_ = 0;
 };
