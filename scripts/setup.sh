@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what a build needs, on Debian 12, 13 and Ubuntu 24.04: scripts/setup.sh [build|lint|machines|video|list]
+# Installs what a build needs, on Debian 12, 13 and Ubuntu 24.04: scripts/setup.sh [build|lint|machines|media|list]
 #   build   the compiler, the libraries, the tests' frameworks (default)
 #   lint    these and the tools of scripts/lint.sh
 #   machines  these and what jobs of several processes need
-#   video   these and what MP4 and WebM files need
+#   media   these and what MP4, WebM, JPEG and WebP files need
 #   list    only prints the packages' names
 # Does nothing when all of it is there; elsewhere says what is needed (docs/guide/install.md).
 set -euo pipefail
@@ -18,13 +18,13 @@ case $what in
   build) ;;
   lint) packages+=(clang-format-14 clang-tidy-14) ;;
   machines) packages+=(libucx-dev libpmix-dev openmpi-bin ucx-utils) ;;
-  video) packages+=(libavformat-dev ffmpeg) ;;
+  media) packages+=(libavformat-dev libjpeg-dev libwebp-dev ffmpeg) ;;
   list)
     echo "${packages[*]}"
     exit 0
     ;;
   *)
-    echo "setup: '$what': wanted build, lint, machines, video or list" >&2
+    echo "setup: '$what': wanted build, lint, machines, media or list" >&2
     exit 2
     ;;
 esac

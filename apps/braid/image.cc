@@ -10,7 +10,7 @@
 #include "braid/engine/diffusion/flux_pipeline.h"
 #include "braid/interrupt.h"
 #include "braid/io/json_text.h"
-#include "braid/io/media/png.h"
+#include "braid/io/media/picture_file.h"
 #include "braid/io/text_file.h"
 #include "braid/latent_dump.h"
 #include "braid/options.h"
@@ -38,9 +38,7 @@ struct ImageOptions : PictureOptions {
 
 void check(const ImageOptions& o) {
   o.PictureOptions::check();
-  if (std::filesystem::path(o.output).extension() != ".png") {
-    fail(ErrorCode::kInvalidArgument, "-o is {}: a name that ends in .png is wanted", o.output);
-  }
+  require_picture_format(picture_format(o.output));
   if (o.seed_mode != "each" && o.seed_mode != "batch") {
     fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", o.seed_mode);
   }
@@ -134,6 +132,7 @@ void run(ImageOptions o) {
   const double load_ms = ms_since(start);
   progress.clear();
   ImageRequest request = request_of(o, pipeline);
+  require_picture_sides(picture_format(o.output), request.width, request.height);
   if (o.negative) {
     print_remarks({"--negative is ignored: Flux.1 takes no negative prompt"});
   }
@@ -154,11 +153,15 @@ void run(ImageOptions o) {
       dump->add(image, step, latents, pipeline.transformer().in_channels);
     };
   }
+  request.preview_every = o.preview_every;
+  request.on_preview = [&](int64_t k, int64_t step, const RgbImage& image) {
+    o.write_picture(o.preview_of(k, step), image, {});
+  };
   std::vector<double> write_ms;
   request.on_image = [&](int64_t k, const RgbImage& image) {
     const auto begin = Clock::now();
     const std::string path = o.output_of(k).string();
-    write_file(path, encode_png(image, settings_of(o, request, k)));
+    o.write_picture(path, image, settings_of(o, request, k));
     write_ms.push_back(ms_since(begin));
     progress.clear();
     if (!o.json) print(path + "\n");
@@ -207,7 +210,7 @@ void add_image(CLI::App& app) {
                       "each: image k of -n has seed + k; batch: one generator draws all, as "
                       "diffusers does (default each)");
   command->add_option("-o,--output", o->output,
-                      "the file, image.png; with -n 3 image-1.png to image-3.png");
+                      "the file, image.png, or .jpg, .webp; with -n 3 image-1.png to image-3.png");
   command->add_option("--text-tokens,--max-sequence-length", o->text_tokens,
                       "tokens of text that the model sees (default 512, without guidance 256)");
   command->add_option("--from-png", o->from_png,

@@ -9,6 +9,8 @@
 #include "braid/engine/link_topology.h"
 #include "braid/engine/parallel_choice.h"
 #include "braid/engine/world.h"
+#include "braid/io/media/picture_file.h"
+#include "braid/io/text_file.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
@@ -34,6 +36,11 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("--dtype", dtype, "of weights and activations on a GPU: bf16 or f32");
   command.add_option("--text-encoder", text_encoder,
                      "where the prompt is read with --device cuda: cpu (default) or gpu");
+  command.add_option("--preview-every", preview_every,
+                     "after every so many steps a picture of the latents, of videos the first "
+                     "frame: NAME-step-0004.png");
+  command.add_option("--quality", quality, "of JPEG and WebP files, 1 to 100")
+      ->capture_default_str();
   command.add_option("--dump-latents", dump,
                      "a safetensors file for the latents before the first and after each step");
   command.add_flag("--strict", strict, "fail where a prompt is too long, in place of cutting it");
@@ -87,6 +94,8 @@ void PictureOptions::check() const {
   }
   require_between("--threads", threads, 0, cpu::ThreadPool::kMaxThreads);
   require_between("-n", count, 1, 100000);
+  require_between("--preview-every", preview_every, 0, 1000000);
+  require_between("--quality", quality, 1, 100);
 }
 
 PipelineConfig PictureOptions::config(int groups) const {
@@ -140,6 +149,18 @@ std::string PictureOptions::prompt_text() const {
   std::string text = prompt ? *prompt : file ? read_file(*file) : "";
   require_utf8(text, "the prompt");
   return text;
+}
+
+std::filesystem::path PictureOptions::preview_of(int64_t k, int64_t step) const {
+  std::filesystem::path path = output_of(k);
+  const std::string end = is_picture_name(path.string()) ? path.extension().string() : ".png";
+  return path.replace_filename(fmt::format("{}-step-{:04}{}", path.stem().string(), step, end));
+}
+
+void PictureOptions::write_picture(const std::filesystem::path& path, const RgbImage& image,
+                                   const PngTexts& texts) const {
+  write_file(path.string(), encode_picture(image, picture_format(path.string()),
+                                           {.quality = quality, .texts = texts}));
 }
 
 std::filesystem::path PictureOptions::output_of(int64_t k) const {

@@ -10,6 +10,7 @@
 
 #include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
+#include "braid/io/media/png.h"
 #include "braid/sequence_options.h"
 
 namespace braid::app {
@@ -25,6 +26,8 @@ struct PictureOptions {
   std::optional<double> guidance;
   std::optional<uint64_t> seed;
   int64_t count = 1;
+  int64_t preview_every = 0;
+  int quality = 95;
   std::string output, variant, dump;
   std::string device = "auto", dtype = "bf16", text_encoder = "cpu";
   int threads = 0;
@@ -47,6 +50,11 @@ struct PictureOptions {
   const std::string& model() const { return folder.empty() ? random_weights : folder; }
   // The file of item k: "a.mp4" alone, else "a-1.mp4", "a-2.mp4".
   std::filesystem::path output_of(int64_t k) const;
+  // Of the picture of a step: "a-step-0004.png". Videos' are PNG.
+  std::filesystem::path preview_of(int64_t k, int64_t step) const;
+  // Writes a picture in the format of its name.
+  void write_picture(const std::filesystem::path& path, const RgbImage& image,
+                     const PngTexts& texts) const;
 };
 
 // "WxH", or one number for both.

@@ -7,7 +7,7 @@
 #include "braid/commands.h"
 #include "braid/engine/diffusion/cogvideox_pipeline.h"
 #include "braid/interrupt.h"
-#include "braid/io/media/png.h"
+#include "braid/io/media/picture_file.h"
 #include "braid/io/media/video_file.h"
 #include "braid/io/text_file.h"
 #include "braid/latent_dump.h"
@@ -36,7 +36,7 @@ double ms_since(Clock::time_point start) {
 }
 
 bool as_pictures(const VideoOptions& o) {
-  return o.output.ends_with(".png");
+  return is_picture_name(o.output);
 }
 
 // Picture t of a video in "a.png": "a-0001.png".
@@ -48,7 +48,11 @@ std::filesystem::path picture_of(std::filesystem::path path, size_t t) {
 void check(VideoOptions& o) {
   o.PictureOptions::check();
   if (o.output.empty()) o.output = has_video_codecs() ? "video.mp4" : "video.y4m";
-  if (!as_pictures(o)) require_video_format(video_format(o.output));
+  if (as_pictures(o)) {
+    require_picture_format(picture_format(o.output));
+  } else {
+    require_video_format(video_format(o.output));
+  }
   if (o.fps) require_between("--fps", *o.fps, 1, 240);
   if (o.cfg_ranks) require_between("--cfg-ranks", *o.cfg_ranks, 1, 2);
   for (int64_t k = 0; k < o.count; ++k) {
@@ -100,7 +104,7 @@ void write(const VideoOptions& o, int64_t k, const std::vector<RgbImage>& frames
   }
   const PngTexts texts = {{"parameters", settings}, {"Software", version_line()}};
   for (size_t t = 0; t < frames.size(); ++t) {
-    write_file(picture_of(path, t).string(), encode_png(frames[t], texts));
+    o.write_picture(picture_of(path, t), frames[t], texts);
   }
 }
 
@@ -138,6 +142,10 @@ void run(VideoOptions o) {
       dump->add(video, step, latents, pipeline.transformer().token_dim());
     };
   }
+  request.preview_every = o.preview_every;
+  request.on_preview = [&](int64_t k, int64_t step, const RgbImage& image) {
+    o.write_picture(o.preview_of(k, step), image, {});
+  };
   std::vector<double> write_ms;
   request.on_video = [&](int64_t k, const std::vector<RgbImage>& frames) {
     const auto begin = Clock::now();
@@ -211,7 +219,7 @@ void add_video(CLI::App& app) {
                       "tokens of text that the model sees (default 226)");
   command->add_option(
       "-o,--output", o->output,
-      "the file, video.mp4: .mp4, .webm, .y4m (raw), or .png for a file each frame");
+      "the file, video.mp4: .mp4, .webm, .y4m (raw), or .png, .jpg, .webp for a file each frame");
   command
       ->add_option("--cfg-ranks", o->cfg_ranks,
                    "2: the two passes of guidance run at once, each on half of the ranks (default "

@@ -61,6 +61,34 @@ TEST_F(ImageTest, SeveralImagesAndRanks) {
   EXPECT_NE(png("x-1.png").image.pixels, png("x-2.png").image.pixels);
 }
 
+TEST_F(ImageTest, LossyFiles) {
+  const std::string options = " -p cat --size 32 --steps 1 --seed 3 -n 2 --text-tokens 8 -o ";
+  for (const auto& [name, magic] : {std::pair{"a.jpg", "\xff\xd8\xff"}, {"b.webp", "RIFF"}}) {
+    const Outcome o = braid("image" + kFast + options + path(name) + " --quality 80");
+    if (o.status == 1 && o.err.find("installed") != std::string::npos) continue;
+    if (o.err.find("this build writes no") != std::string::npos) continue;
+    ASSERT_EQ(o.status, 0) << o.err;
+    std::filesystem::path second = path(name);
+    second.replace_filename(second.stem().string() + "-2" + second.extension().string());
+    EXPECT_TRUE(read(second).starts_with(magic)) << name;
+  }
+}
+
+// Files of every second step but the last; the pictures stay as they are without.
+TEST_F(ImageTest, PreviewsOfSteps) {
+  const std::string options = "image" + kGuided + " -p cat --size 16 --seed 3 --text-tokens 8 ";
+  ASSERT_EQ(braid(options + "--steps 5 -n 2 --preview-every 2 -o " + path("p.png")).status, 0);
+  for (const char* name : {"p-1.png", "p-2.png", "p-1-step-0002.png", "p-1-step-0004.png",
+                           "p-2-step-0002.png", "p-2-step-0004.png"}) {
+    EXPECT_TRUE(std::filesystem::exists(path(name))) << name;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("p-1-step-0005.png")));
+  EXPECT_NE(png("p-1-step-0002.png").image.pixels, png("p-1-step-0004.png").image.pixels);
+  EXPECT_NE(png("p-1-step-0004.png").image.pixels, png("p-1.png").image.pixels);
+  ASSERT_EQ(braid(options + "--steps 5 -n 2 -o " + path("q.png")).status, 0);
+  EXPECT_EQ(png("q-2.png").image.pixels, png("p-2.png").image.pixels);
+}
+
 TEST_F(ImageTest, MistakesGetOneLine) {
   const std::string small = " -W 16 -H 16 --steps 1 -o " + path("no.png");
   expect_refused("image -p x", 2, "image needs a model: -m FOLDER");
@@ -68,7 +96,9 @@ TEST_F(ImageTest, MistakesGetOneLine) {
   expect_refused("image" + kGuided + " -p x -W 20 -H 16", 2, "multiple of 8: 16 or 24");
   expect_refused("image" + kGuided + " -p x --size 16by16", 2, "--size is '16by16'");
   expect_refused("image" + kGuided + " -p x --size 16 -W 16", 2, "give one of them");
-  expect_refused("image" + kGuided + " -p x -o a.jpg", 2, "ends in .png");
+  expect_refused("image" + kGuided + " -p x -o a.gif", 2, ".jpg, .jpeg or .webp");
+  expect_refused("image" + kGuided + small + " -p x --quality 0", 2, "--quality is 0");
+  expect_refused("image" + kGuided + small + " -p x --preview-every -1", 2, "--preview-every");
   expect_refused("image" + kGuided + small + " -p x --seed-mode all", 2, "each or batch");
   expect_refused("image" + kGuided + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
   expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");

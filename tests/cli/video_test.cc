@@ -54,6 +54,19 @@ TEST_F(VideoTest, FramesAsPicturesOverRanks) {
   EXPECT_FALSE(std::filesystem::exists(path("x-1-0010.png")));
 }
 
+TEST_F(VideoTest, PreviewsAreFirstFrames) {
+  const std::string options =
+      "video" + kVideo + " -p cat --size 32x24 --frames 9 --steps 3 --seed 7 -o ";
+  ASSERT_EQ(braid(options + path("p.y4m") + " --preview-every 1").status, 0);
+  const PngFile first = png("p-step-0001.png"), second = png("p-step-0002.png");
+  EXPECT_EQ(first.image.width, 32);
+  EXPECT_EQ(first.image.height, 24);
+  EXPECT_NE(first.image.pixels, second.image.pixels);
+  EXPECT_FALSE(std::filesystem::exists(path("p-step-0003.png")));
+  ASSERT_EQ(braid(options + path("q.y4m")).status, 0);
+  EXPECT_EQ(read(folder_ / "q.y4m"), read(folder_ / "p.y4m"));
+}
+
 TEST_F(VideoTest, AutoChoosesRanks) {
   const std::string options = " -p cat -W 16 -H 16 --frames 9 --steps 1 --seed 3 -o ";
   std::filesystem::create_directories(path("braid/profiles"));

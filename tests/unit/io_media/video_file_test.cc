@@ -5,13 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "braid/base/error.h"
 #include "braid/io/media/yuv_frame.h"
+#include "unit/io_media/smooth.h"
 
 namespace braid {
 namespace {
@@ -19,34 +18,10 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A smooth picture that moves and changes colour.
-RgbImage smooth(int64_t width, int64_t height, int64_t t) {
-  RgbImage image{height, width, {}};
-  const auto wave = [&](double x) {
-    return static_cast<uint8_t>(128 + (100 * std::sin(x + (0.3 * static_cast<double>(t)))));
-  };
-  for (int64_t y = 0; y < height; ++y) {
-    for (int64_t x = 0; x < width; ++x) {
-      const auto fx = static_cast<double>(x), fy = static_cast<double>(y);
-      for (double v : {fx / 20, fy / 17, (fx + fy) / 31}) image.pixels.push_back(wave(v));
-    }
-  }
-  return image;
-}
-
 std::vector<RgbImage> clip(int64_t width, int64_t height, int64_t frames) {
   std::vector<RgbImage> all;
   for (int64_t t = 0; t < frames; ++t) all.push_back(smooth(width, height, t));
   return all;
-}
-
-std::string output_of(const std::string& command) {
-  std::string out;
-  FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
-  char buffer[1 << 16];
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
-  pclose(pipe);
-  return out;
 }
 
 std::vector<uint8_t> yuv(std::vector<uint8_t> rgb, ColourMatrix matrix) {
@@ -104,20 +79,7 @@ TEST_P(VideoReopened, GivesTheFramesBack) {
     const std::string got = output_of("ffmpeg -v error -i " + path +
                                       " -f rawvideo -pix_fmt rgb24 -sws_flags "
                                       "accurate_rnd+full_chroma_int -");
-    ASSERT_EQ(got.size(), static_cast<size_t>(width * height * 3 * count));
-    double squares = 0, of_got = 0, of_want = 0;
-    size_t i = 0;
-    for (const RgbImage& frame : frames) {
-      for (uint8_t want : frame.pixels) {
-        const auto value = static_cast<double>(static_cast<uint8_t>(got[i++]));
-        squares += (value - want) * (value - want);
-        of_got += value;
-        of_want += want;
-      }
-    }
-    const auto n = static_cast<double>(got.size());
-    EXPECT_GT(10 * std::log10(255 * 255 / (squares / n)), 38);
-    EXPECT_NEAR(of_got / n, of_want / n, 2);
+    expect_near(got, frames, 38);
     const std::string facts = output_of(
         "ffprobe -v error -count_frames -show_entries stream=nb_read_frames,avg_frame_rate,"
         "color_range,color_space,color_primaries:format_tags=comment,COMMENT -of default=nw=1 " +

@@ -314,6 +314,18 @@ std::vector<float> CogVideoXPipeline::predict(int64_t step, std::span<const floa
   return x;
 }
 
+std::vector<RgbImage> CogVideoXPipeline::pictures(const VideoRequest& request,
+                                                  std::span<const float> latents, int64_t frames) {
+  const LatentShape shape = latent_shape(request, vae_config_, transformer_.patch_frames);
+  const std::vector<float> pixels = pixels_of_tokens(shape, latents);
+  const int64_t frame = shape.channels * shape.height * shape.width;
+  // Frames that only fill a token stand in front.
+  const int64_t first = std::ssize(pixels) - (kept_frames(request) * frame);
+  return decoder().decode(
+      std::span(pixels).subspan(static_cast<size_t>(first), static_cast<size_t>(frames * frame)),
+      {.frames = frames, .height = shape.height, .width = shape.width});
+}
+
 VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   check(request);
   CogVideoXSampler sampler(sampler_, request.steps);
@@ -321,6 +333,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   result.memory = memory(request);
   together_ = !result.memory || result.memory->together;
   if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
+  const bool previews = can_preview(request.preview_every, together_, result.remarks);
   const auto goes_on = [&](Stage stage, int64_t video, int64_t step) {
     return !request.on_progress || request.on_progress({stage, video, step});
   };
@@ -354,16 +367,13 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
       require_finite(latents, step + 1, request.steps);
       result.timings.step_ms.push_back(lap.ms());
       if (request.on_latents) request.on_latents(video, step + 1, latents);
+      if (previews && preview_due(request.preview_every, step + 1, request.steps)) {
+        request.on_preview(video, step + 1, pictures(request, latents, 1).front());
+      }
     }
     if (!goes_on(Stage::decode, video, request.steps)) return result;
     lap.ms();
-    // Frames that only fill a token stand in front.
-    const int64_t kept = kept_frames(request);
-    const std::vector<float> pixels = pixels_of_tokens(shape, latents);
-    const auto frame = static_cast<size_t>(shape.channels * shape.height * shape.width);
-    const auto frames =
-        decoder().decode(std::span(pixels).last(static_cast<size_t>(kept) * frame),
-                         {.frames = kept, .height = shape.height, .width = shape.width});
+    const auto frames = pictures(request, latents, kept_frames(request));
     result.timings.decode_ms.push_back(lap.ms());
     if (request.on_video) request.on_video(video, frames);
   }

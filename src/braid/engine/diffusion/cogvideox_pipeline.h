@@ -31,6 +31,9 @@ struct VideoRequest {
   std::function<bool(const PipelineProgress&)> on_progress;
   // Latents as tokens [Lv, token_dim]: noise as step 0, then each step's result.
   std::function<void(int64_t video, int64_t step, std::span<const float> latents)> on_latents;
+  // As of ImageRequest: the first frame.
+  int64_t preview_every = 0;
+  std::function<void(int64_t video, int64_t step, const RgbImage&)> on_preview;
   // The pictures of each video when finished.
   std::function<void(int64_t video, const std::vector<RgbImage>& frames)> on_video;
 };
@@ -103,6 +106,9 @@ class CogVideoXPipeline {
   // States of the request's texts, the negative prompt first.
   std::vector<std::vector<float>> encode(const VideoRequest& request, VideoResult& result);
   void begin(const std::vector<std::vector<float>>& texts, CogVideoXInputs inputs);
+  // Of the first `frames` latent frames.
+  std::vector<RgbImage> pictures(const VideoRequest& request, std::span<const float> latents,
+                                 int64_t frames);
   // The prediction under guidance of this weight.
   std::vector<float> predict(int64_t step, std::span<const float> latents, double guidance);
 

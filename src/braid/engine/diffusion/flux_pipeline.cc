@@ -215,12 +215,19 @@ void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
   }
 }
 
+RgbImage FluxPipeline::picture(const ImageRequest& request, std::span<const float> latents) {
+  const LatentShape shape = latents_of(request);
+  const auto pixels = decoder().decode(pixels_of_tokens(shape, latents), shape.height, shape.width);
+  return rgb_image(pixels, request.height, request.width);
+}
+
 ImageResult FluxPipeline::generate(const ImageRequest& request) {
   check(request);
   ImageResult result;
   result.memory = memory(request);
   together_ = !result.memory || result.memory->together;
   if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
+  const bool previews = can_preview(request.preview_every, together_, result.remarks);
   const auto goes_on = [&](Stage stage, int64_t image, int64_t step) {
     return !request.on_progress || request.on_progress({stage, image, step});
   };
@@ -257,14 +264,15 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
       require_finite(latents, step + 1, request.steps);
       result.timings.step_ms.push_back(lap.ms());
       if (request.on_latents) request.on_latents(image, step + 1, latents);
+      if (previews && preview_due(request.preview_every, step + 1, request.steps)) {
+        request.on_preview(image, step + 1, picture(request, latents));
+      }
     }
     if (!goes_on(Stage::decode, image, request.steps)) return result;
     lap.ms();
-    const std::vector<float> pixels =
-        decoder().decode(pixels_of_tokens(shape, latents), shape.height, shape.width);
-    const RgbImage picture = rgb_image(pixels, request.height, request.width);
+    const RgbImage made = picture(request, latents);
     result.timings.decode_ms.push_back(lap.ms());
-    if (request.on_image) request.on_image(image, picture);
+    if (request.on_image) request.on_image(image, made);
   }
   result.complete = true;
   return result;

@@ -40,6 +40,10 @@ struct ImageRequest {
   std::function<bool(const PipelineProgress&)> on_progress;
   // Latents as tokens [Li, in_channels]: noise as step 0, then each step's result.
   std::function<void(int64_t image, int64_t step, std::span<const float> latents)> on_latents;
+  // After every `preview_every` steps but the last (0: never): what the decoder makes of the
+  // latents then. Not on a GPU without room for decoder and transformer together.
+  int64_t preview_every = 0;
+  std::function<void(int64_t image, int64_t step, const RgbImage&)> on_preview;
   // Each picture when finished.
   std::function<void(int64_t image, const RgbImage&)> on_image;
 };
@@ -99,6 +103,7 @@ class FluxPipeline {
   VaeDecoder& decoder();
   void make_encoders();
   LatentShape latents_of(const ImageRequest& request) const;
+  RgbImage picture(const ImageRequest& request, std::span<const float> latents);
 
   const PipelineConfig config_;
   const std::optional<DiffusersFolder> folder_;  // none: random numbers

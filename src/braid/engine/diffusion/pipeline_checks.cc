@@ -31,6 +31,17 @@ void require_finite(std::span<const float> latents, int64_t step, int64_t steps)
        step, steps, bad, latents[static_cast<size_t>(bad)]);
 }
 
+bool can_preview(int64_t every, bool together, std::vector<std::string>& remarks) {
+  if (every > 0 && !together) {
+    remarks.emplace_back("no previews: the GPU has no room for decoder and transformer together");
+  }
+  return every > 0 && together;
+}
+
+bool preview_due(int64_t every, int64_t step, int64_t steps) {
+  return step % every == 0 && step < steps;
+}
+
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants) {
   if (has == wants) return;
   fail(ErrorCode::kUnsupported, "the {} makes {} values, the transformer's {} is {}", what, has, of,

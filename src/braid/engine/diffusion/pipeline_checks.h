@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/engine/diffusion/text_encoders.h"
@@ -20,6 +22,12 @@ void require_side(std::string_view what, int64_t pixels, int64_t unit);
 
 // Fails with kMalformed on latents beyond finite numbers, naming the step.
 void require_finite(std::span<const float> latents, int64_t step, int64_t steps);
+
+// Whether previews are made: `together` says that decoder and transformer fit the memory. Adds a
+// remark where wanted previews are not made.
+bool can_preview(int64_t every, bool together, std::vector<std::string>& remarks);
+// Whether step `step` (1 .. steps) has a preview; the last has none.
+bool preview_due(int64_t every, int64_t step, int64_t steps);
 
 // Fails with kUnsupported if component `what` makes `has` values and the transformer's field `of`
 // is not `has`.

@@ -1,44 +1,19 @@
 #include "braid/io/media/libav/library.h"
 
-#include <dlfcn.h>
-
-#include <string>
-
-#include "braid/base/error.h"
+#include "braid/io/media/loaded_library.h"
 
 namespace braid::libav {
 namespace {
 
-// A loaded library; the process keeps it.
-class Loaded {
- public:
-  Loaded(const char* name, int version)
-      : name_(fmt::format("lib{}.so.{}", name, version)),
-        package_(fmt::format("lib{}{}", name, version)),
-        library_(dlopen(name_.c_str(), RTLD_LAZY | RTLD_LOCAL)) {
-    if (library_) return;
-    const char* why = dlerror();
-    fail(ErrorCode::kUnsupported,
-         "MP4 and WebM need {}, which is not installed (Debian, Ubuntu: {}); or name the file .y4m "
-         "or .png: {}",
-         name_, package_, why ? why : "cannot load it");
-  }
-
-  template <class F>
-  void take(F*& function, const char* name) const {
-    function = reinterpret_cast<F*>(dlsym(library_, name));
-    if (!function) fail(ErrorCode::kUnsupported, "{} has no function {}", name_, name);
-  }
-
- private:
-  std::string name_, package_;
-  void* library_;
-};
+LoadedLibrary load(const char* name, int version) {
+  return {fmt::format("lib{}.so.{}", name, version), fmt::format("lib{}{}", name, version),
+          "MP4 and WebM", ".y4m or .png"};
+}
 
 }  // namespace
 
 Library::Library() {
-  const Loaded util("avutil", LIBAVUTIL_VERSION_MAJOR);
+  const LoadedLibrary util = load("avutil", LIBAVUTIL_VERSION_MAJOR);
   util.take(strerror, "av_strerror");
   util.take(log_set_level, "av_log_set_level");
   util.take(malloc, "av_malloc");
@@ -49,7 +24,7 @@ Library::Library() {
   util.take(frame_free, "av_frame_free");
   util.take(frame_get_buffer, "av_frame_get_buffer");
   util.take(frame_make_writable, "av_frame_make_writable");
-  const Loaded codec("avcodec", LIBAVCODEC_VERSION_MAJOR);
+  const LoadedLibrary codec = load("avcodec", LIBAVCODEC_VERSION_MAJOR);
   codec.take(find_encoder, "avcodec_find_encoder_by_name");
   codec.take(alloc_codec, "avcodec_alloc_context3");
   codec.take(free_codec, "avcodec_free_context");
@@ -60,7 +35,7 @@ Library::Library() {
   codec.take(packet_alloc, "av_packet_alloc");
   codec.take(packet_free, "av_packet_free");
   codec.take(packet_rescale, "av_packet_rescale_ts");
-  const Loaded format("avformat", LIBAVFORMAT_VERSION_MAJOR);
+  const LoadedLibrary format = load("avformat", LIBAVFORMAT_VERSION_MAJOR);
   format.take(alloc_format, "avformat_alloc_output_context2");
   format.take(free_format, "avformat_free_context");
   format.take(new_stream, "avformat_new_stream");

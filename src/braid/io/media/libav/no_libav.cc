@@ -10,7 +10,7 @@ bool has_video_codecs() {
 
 void require_codec(VideoFormat format) {
   fail(ErrorCode::kUnsupported,
-       "this build writes no {}: install libavformat-dev (Debian, Ubuntu; scripts/setup.sh video) "
+       "this build writes no {}: install libavformat-dev (Debian, Ubuntu; scripts/setup.sh media) "
        "and build again, or name the file .y4m or .png",
        format == VideoFormat::mp4 ? "MP4" : "WebM");
 }
