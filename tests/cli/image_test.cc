@@ -89,6 +89,23 @@ TEST_F(ImageTest, PreviewsOfSteps) {
   EXPECT_EQ(png("q-2.png").image.pixels, png("p-2.png").image.pixels);
 }
 
+// Files are written beside their place first, here to a device that is always full.
+TEST_F(ImageTest, FullDisk) {
+  const std::string run =
+      "image" + kFast + " -p cat --size 16 --steps 2 --text-tokens 8 --preview-every 1 -o ";
+  for (const auto& [full, options] :
+       {std::pair<std::string, std::string>{"f.png", path("f.png")},
+        {"g-step-0001.png", path("g.png")},
+        {"l.st", path("h.png") + " --dump-latents " + path("l.st")}}) {
+    std::filesystem::create_symlink("/dev/full", path(full + ".part"));
+    const Outcome o = braid(run + options);
+    EXPECT_EQ(o.status, 1) << full;
+    EXPECT_THAT(o.err, HasSubstr(path(full) + ": No space left on device"));
+    EXPECT_FALSE(std::filesystem::exists(path(full))) << full;
+    EXPECT_FALSE(std::filesystem::is_symlink(path(full + ".part"))) << full;
+  }
+}
+
 TEST_F(ImageTest, MistakesGetOneLine) {
   const std::string small = " -W 16 -H 16 --steps 1 -o " + path("no.png");
   expect_refused("image -p x", 2, "image needs a model: -m FOLDER");

@@ -67,6 +67,18 @@ TEST_F(VideoTest, PreviewsAreFirstFrames) {
   EXPECT_EQ(read(folder_ / "q.y4m"), read(folder_ / "p.y4m"));
 }
 
+TEST_F(VideoTest, FullDisk) {
+  const std::string run =
+      "video" + kVideo + " -p cat --size 16x8 --frames 1 --steps 1 --text-tokens 8 -o ";
+  for (const auto& [name, full] :
+       {std::pair{"f.y4m", "f.y4m"}, {"f.png", "f-0001.png"}, {"f.mp4", "f.mp4"}}) {
+    if (!has_video_codecs() && std::string(name) == "f.mp4") continue;
+    std::filesystem::create_symlink("/dev/full", path(full) + std::string(".part"));
+    expect_refused(run + path(name), 1, path(full) + ": No space left on device");
+    EXPECT_FALSE(std::filesystem::exists(path(full)));
+  }
+}
+
 TEST_F(VideoTest, AutoChoosesRanks) {
   const std::string options = " -p cat -W 16 -H 16 --frames 9 --steps 1 --seed 3 -o ";
   std::filesystem::create_directories(path("braid/profiles"));
