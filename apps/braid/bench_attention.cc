@@ -11,9 +11,11 @@
 #include "braid/backend/device_spec.h"
 #include "braid/commands.h"
 #include "braid/engine/attention/attention_cuda.h"
+#include "braid/engine/attention/attention_job.h"
 #include "braid/engine/attention/attention_modes.h"
 #include "braid/engine/cluster_description.h"
 #include "braid/fabric/local/local_fabric.h"
+#include "braid/job_options.h"
 #include "braid/options.h"
 #include "braid/schedule/mode_bound.h"
 #include "braid/schedule/schedule_bound.h"
@@ -90,15 +92,15 @@ bool on_gpus(const AttentionBench& o) {
 }
 
 std::string title_line(const AttentionBench& o, const Topology& topology) {
+  const char* const emulated = topology.machines > 1 && !o.job ? ", machines emulated" : "";
   return fmt::format(
-      "{}: {} tokens + {} joint, {} heads ({} KV) of {}, batch {}{}, on {}x{} ranks, {}\n", o.shape,
-      o.tokens, o.text, o.heads, o.kv_heads > 0 ? o.kv_heads : o.heads, o.head_dim, o.batch,
-      o.causal ? ", causal" : "", topology.machines, topology.devices,
-      on_gpus(o)          ? fmt::format("measured on GPUs{}, bf16",
-                               topology.machines > 1 ? ", machines emulated" : "")
+      "{}: {} tokens + {} joint, {} heads ({} KV) of {}, batch {}{}, on {}x{} ranks{}, {}\n",
+      o.shape, o.tokens, o.text, o.heads, o.kv_heads > 0 ? o.kv_heads : o.heads, o.head_dim,
+      o.batch, o.causal ? ", causal" : "", topology.machines, topology.devices,
+      o.job ? fmt::format(" of {} processes", o.job->processes()) : "",
+      on_gpus(o)          ? fmt::format("measured on GPUs{}, bf16", emulated)
       : o.profile.empty() ? fmt::format("measured on CPU ranks of {} thread{}{}", o.threads,
-                                        o.threads == 1 ? "" : "s",
-                                        topology.machines > 1 ? ", machines emulated" : "")
+                                        o.threads == 1 ? "" : "s", emulated)
                           : fmt::format("predicted from the profile '{}'", o.profile));
 }
 
@@ -162,12 +164,12 @@ std::string cuda_table(const AttentionBench& o, const Topology& topology, const 
     const double of_mode = mode_bound(r.plan->attention, r.plan->mesh, r.compute, links);
     out += fmt::format(
         "| {} | {} x {} x {} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {:.3f} | {} | {} | "
-        "{} | {:.3f} ({:+.1f}%) | {:.2g} | {} |\n",
+        "{} | {:.3f} ({:+.1f}%) | {:.2g} | {}, {:016x} |\n",
         mode_cell(mode, *r.plan), r.degrees.torus, r.degrees.ulysses, r.degrees.ring,
         r.seconds * 1e3, r.compute * 1e3, r.exposed * 1e3, bound * 1e3, of_mode * 1e3,
         r.alone * 1e3, r.plain > 0 ? fmt::format("{:+.1f}%", 100 * (r.alone / r.plain - 1)) : "-",
         bytes_cell(r, LinkClass::machine), bytes_cell(r, LinkClass::cluster), predicted * 1e3,
-        100 * (predicted / r.seconds - 1), r.error, r.repeats ? "yes" : "NO");
+        100 * (predicted / r.seconds - 1), r.error, r.repeats ? "yes" : "NO", r.bits);
   }
   return out;
 }
@@ -251,12 +253,12 @@ void bench_attention(AttentionBench o) {
     o.machines = to_string(cluster->topology());
     o.profile = cluster->profile->name;
   }
-  if (o.machines.empty()) {
+  const bool predicted = !o.profile.empty() && !on_gpus(o);
+  if (o.machines.empty() && (o.job == nullptr || predicted)) {
     const size_t gpus = parse_device(o.device).ids.size();
     o.machines = fmt::format("1x{}", gpus > 1 ? gpus : 2);
   }
-  Topology topology = parse_topology(o.machines);
-  const bool predicted = !o.profile.empty() && !on_gpus(o);
+  const Topology topology = o.job && !predicted ? lay_out(o) : parse_topology(o.machines);
   constexpr int kMost = fabric::LocalFabric::kMaxRanks;  // a prediction's time grows with the cube
   if (topology.ranks() > kMost) {
     fail(ErrorCode::kInvalidArgument, "--machines {}: {} ranks, at most {}", o.machines,
@@ -300,6 +302,7 @@ void bench_attention(AttentionBench o) {
       refused += fmt::format("{}: {}\n", to_string(mode), error.what());
     }
   }
+  if (o.job && o.job->process() > 0) return;
   out += gpus ? cuda_table(o, topology, *gpus, reports) : table(reports);
   out += refused;
   for (const auto& [mode, r] : reports) {
@@ -372,11 +375,13 @@ void add_bench_attention(CLI::App& bench) {
   command->add_option("--threads", o->threads, "of each rank")->capture_default_str();
   command->add_option("-r", o->repetitions, "repetitions; the median counts")
       ->capture_default_str();
+  const auto in_job = std::make_shared<JobOptions>();
+  add_job(*command, *in_job);
   command->footer(
       "Examples:\n  braid bench attention --machines 2x2 --sp all --link-gbps 1\n"
       "  braid bench attention --shape flux-3072 --machines 4x8 --profile a100 --sp auto\n"
       "  braid bench attention --shape flux-3072 --device cuda:0,1 --machines 2x1 --link-gbps 25");
-  command->callback([o, degrees, command, &bench] {
+  command->callback([o, degrees, in_job, command, &bench] {
     require_no_options(bench, "attention");
     for (const char* name : {"--tokens", "--text", "--heads", "--kv-heads", "--head-dim"}) {
       if (o->shape == "custom" || command->count(name) == 0) continue;
@@ -384,7 +389,10 @@ void add_bench_attention(CLI::App& bench) {
            o->shape);
     }
     o->degrees = degrees->request();
-    bench_attention(*o);
+    run_in_job(*in_job, [&](job::Job* job) {
+      o->job = job;
+      bench_attention(*o);
+    });
   });
 }
 

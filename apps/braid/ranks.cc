@@ -9,6 +9,7 @@
 #include "braid/base/clock.h"
 #include "braid/commands.h"
 #include "braid/fabric/fabric.h"
+#include "braid/job/host_checks.h"
 #include "braid/job/packing.h"
 #include "braid/job_options.h"
 #include "braid/text_io.h"
@@ -23,7 +24,7 @@ constexpr double kSmallShm = 256e6;  // bytes
 // A process' facts about its place.
 struct Place {
   std::string host, cores, transport;
-  int64_t usable_cores = 0, shm_bytes = 0, rdma_cards = 0;
+  int64_t usable_cores = 0, shm_bytes = 0, rdma_cards = 0, lockable = -1;
 };
 
 // "0-3,8".
@@ -61,6 +62,7 @@ std::string place_here(job::Job& job) {
       .add(int64_t{cpu::usable_cores()})
       .add(shm_bytes)
       .add(cards)
+      .add(job::lockable_bytes())
       .bytes();
 }
 
@@ -70,6 +72,7 @@ Place read_place(const std::string& bytes) {
   place.usable_cores = fields.number();
   place.shm_bytes = fields.number();
   place.rdma_cards = fields.number();
+  place.lockable = fields.number();
   return place;
 }
 
@@ -138,6 +141,10 @@ std::vector<std::string> warnings_of(const std::vector<Place>& places) {
                       "see UCX_TLS, UCX_NET_DEVICES",
                       p, place.host, place.rdma_cards));
     }
+    if (const std::string small = job::small_memlock(place.lockable, place.rdma_cards);
+        !small.empty()) {
+      lines.push_back(fmt::format("rank {} on {}: {}", p, place.host, small));
+    }
     const bool shares = std::ranges::any_of(places, [&](const Place& other) {
       return &other != &place && other.host == place.host && other.cores == place.cores;
     });
@@ -196,7 +203,7 @@ void ranks(job::Job* job) {
       if (job->process() == 0) {
         double latency = 0, bandwidth = 0;
         std::sscanf(all[static_cast<size_t>(a)].c_str(), "%lf %lf", &latency, &bandwidth);
-        print(fmt::format("{:3} {:3} {:13.1f} {:10.2f}\n", a, b, latency * 1e6, bandwidth * 1e-9));
+        print(fmt::format("{:3} {:3} {:13.2f} {:10.2f}\n", a, b, latency * 1e6, bandwidth * 1e-9));
       }
       job->barrier("the next pair");
     }

@@ -49,6 +49,41 @@ TEST_F(JobCliTest, LogsOfAllRanksAndPerplexityAndBench) {
   EXPECT_TRUE(json::accept(two[0].out)) << two[0].out;
 }
 
+// Processes move the bytes that threads move, and process 0 has the times of all ranks.
+TEST_F(JobCliTest, BenchAttentionRunsAsAJob) {
+  const auto bytes_of = [](const std::string& table) {
+    std::vector<std::string> cells;  // mode, degrees, bytes in and between machines
+    std::istringstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("| ")) continue;
+      std::istringstream row(line);
+      std::string cell;
+      for (int i = 0; std::getline(row, cell, '|'); ++i) {
+        if (i == 1 || i == 2 || i == 6 || i == 7) cells.push_back(cell);
+      }
+    }
+    return cells;
+  };
+  const std::string shape =
+      "bench attention --tokens 90 --text 5 --heads 8 --kv-heads 2 --head-dim 16 --batch 2 -r 1 ";
+  for (const auto& [processes, machines] : {std::pair{4, "1x4"}, {2, "2x2"}}) {
+    const std::string command = fmt::format("{} --machines {}", shape, machines);
+    const Outcome one = braid(command);
+    const std::vector<Outcome> several =
+        job(processes, {command + " --plot " + path("attention.svg")});
+    ASSERT_EQ(several[0].status, 0) << several[0].err;
+    EXPECT_THAT(several[0].out, HasSubstr(fmt::format("ranks of {} processes", processes)));
+    EXPECT_EQ(bytes_of(several[0].out), bytes_of(one.out)) << several[0].out << one.out;
+    EXPECT_THAT(read(path("attention.svg")), HasSubstr("rank 3 side"));
+    for (const Outcome& o : several) EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_EQ(several[1].out, "");
+  }
+  EXPECT_THAT(job(2, {shape})[0].out, HasSubstr("on 1x2 ranks of 2 processes"));
+  expect_job_refused(2, {shape + "--machines 1x3"}, "3 ranks in a job of 2 processes");
+  expect_job_refused(2, {shape + "--machines 2x1 --link-gbps 1"},
+                     "links between the 2 processes of a job are real");
+}
+
 TEST_F(JobCliTest, WrongUsageIsSaidOnce) {
   expect_job_refused(2, {answer("--tp 3")}, "3 ranks in a job of 2 processes: --tp 2");
   expect_job_refused(2, {answer("")}, "1 rank in a job of 2 processes: --tp 2");

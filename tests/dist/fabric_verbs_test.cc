@@ -21,14 +21,20 @@ Error error_of(const std::function<void()>& fn) {
   return Error(ErrorCode::kInvalidArgument, "no error");
 }
 
-class Verbs : public testing::TestWithParam<int> {
+struct Division {
+  const char* name;
+  int ranks_each;  // of a process; 0: threads
+  bool messages = false;
+};
+
+class Verbs : public testing::TestWithParam<Division> {
  protected:
   void SetUp() override {
-    if (!World{GetParam()}.here()) GTEST_SKIP() << "this build has no UCX";
+    if (!World{GetParam().ranks_each}.here()) GTEST_SKIP() << "this build has no UCX";
   }
-  // In as many processes as there are ranks, or half as many, where GetParam() says so.
   void run(const LocalFabricConfig& config, const std::function<void(Endpoint&)>& fn) {
-    run_world({config.ranks / std::max(1, GetParam()) * (GetParam() > 0)}, config, fn);
+    const auto [name, each, messages] = GetParam();
+    run_world({each == 0 ? 0 : config.ranks / each, messages}, config, fn);
   }
 };
 
@@ -296,11 +302,11 @@ TEST_P(Verbs, ABusyRankAnswers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Verbs, testing::Values(0, 1, 2), [](const auto& info) {
-  return std::string(info.param == 0   ? "Threads"
-                     : info.param == 1 ? "AProcessEach"
-                                       : "TwoInAProcess");
-});
+INSTANTIATE_TEST_SUITE_P(Worlds, Verbs,
+                         testing::Values(Division{"Threads", 0}, Division{"AProcessEach", 1},
+                                         Division{"ByTcp", 1, true}, Division{"TwoInAProcess", 2},
+                                         Division{"TwoInAProcessByTcp", 2, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace braid::fabric

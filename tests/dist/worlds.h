@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -15,21 +16,23 @@ namespace braid::fabric {
 using job::Shared;
 
 struct World {
-  int processes = 0;  // 0: ranks are threads of this process
+  int processes = 0;      // 0: ranks are threads of this process
+  bool messages = false;  // processes send over TCP, else they map each other's memory
   std::string name() const {
-    return processes == 0 ? "threads" : fmt::format("{}processes", processes);
+    return processes == 0 ? "threads"
+                          : fmt::format("{}processes{}", processes, messages ? "_tcp" : "");
   }
   // Where a test cannot run.
   bool here() const { return processes == 0 || job::has_jobs(); }
 };
 
-// Those of so many ranks that this build has: threads, a process for each, and for even numbers two
-// ranks in each.
+// Those of so many ranks that this build has: threads, a process for each, and by messages two
+// ranks in each, where the number is even.
 inline std::vector<World> worlds(int ranks) {
   std::vector<World> all = {{}};
   if (!job::has_jobs()) return all;
   all.push_back({ranks});
-  if (ranks > 2 && ranks % 2 == 0) all.push_back({ranks / 2});
+  all.push_back({ranks > 2 && ranks % 2 == 0 ? ranks / 2 : ranks, true});
   return all;
 }
 
@@ -41,7 +44,11 @@ inline void run_world(const World& world, const LocalFabricConfig& config,
                       const std::function<void(Endpoint&)>& fn) {
   if (world.processes == 0) return run_ranks(config, fn);
   BRAID_CHECK(!config.links.any_emulated());
-  const auto endings = job::run_processes({.processes = world.processes}, [&](job::Job& job) {
+  job::ProcessOptions options{.processes = world.processes};
+  if (world.messages) {
+    options.launch = [](int, job::Launch&) { setenv("UCX_TLS", "tcp,self", 1); };
+  }
+  const auto endings = job::run_processes(options, [&](job::Job& job) {
     const auto fabric = job.make_fabric({.ranks = config.ranks,
                                          .threads_per_rank = config.threads_per_rank,
                                          .deadline = config.deadline,

@@ -6,7 +6,17 @@
 namespace braid::fabric {
 namespace {
 
-CommConfig validated(CommConfig config) {
+bool has_machines(const Endpoint& endpoint) {
+  for (int r = 1; r < endpoint.world_size(); ++r) {
+    if (endpoint.link(0, r) == LinkClass::cluster) return true;
+  }
+  return false;
+}
+
+CommConfig validated(CommConfig config, const Endpoint& endpoint) {
+  if (config.slot_bytes == 0) {
+    config.slot_bytes = has_machines(endpoint) ? Comm::kFarSlotBytes : 128 << 10;
+  }
   if (config.lanes < 1) {
     fail(ErrorCode::kInvalidArgument, "comm '{}': {} lanes, must be at least 1", config.name,
          config.lanes);
@@ -47,7 +57,7 @@ Link slowest_link(const Endpoint& endpoint, const Group& group) {
 Comm::Comm(Endpoint& endpoint, Group group, CommConfig config)
     : endpoint_(endpoint),
       group_(std::move(group)),
-      config_(validated(std::move(config))),
+      config_(validated(std::move(config), endpoint)),
       index_(group_.validate(endpoint.world_size(), endpoint.rank())),
       slowest_(slowest_link(endpoint, group_)),
       lane_state_(config_.lanes) {

@@ -31,10 +31,12 @@
 namespace braid::fabric {
 
 struct CommConfig {
-  std::string name = "world";      // prefix of tags, buffers and errors
-  int lanes = 1;                   // threads in a rank's team that may share a collective
-  int64_t slot_bytes = 128 << 10;  // staging per lane, bank and peer; a multiple of 64
-  Duration deadline{0};            // of each wait; 0: the fabric's default
+  std::string name = "world";  // prefix of tags, buffers and errors
+  int lanes = 1;               // threads in a rank's team that may share a collective
+  // Staging per lane, bank and peer, a multiple of 64. 0: 128 KiB in a machine; between machines
+  // kFarSlotBytes, since each round there waits longer for its signal.
+  int64_t slot_bytes = 0;
+  Duration deadline{0};  // of each wait; 0: the fabric's default
 };
 
 struct CommTags {
@@ -48,6 +50,7 @@ struct CommTags {
 class Comm {
  public:
   static constexpr int kBanks = 4;
+  static constexpr int64_t kFarSlotBytes = 256 << 10;
 
   Comm(Endpoint& endpoint, Group group, CommConfig config = {});
   Comm(const Comm&) = delete;

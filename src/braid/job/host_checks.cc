@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -48,6 +49,18 @@ std::string small_shared_memory(const std::filesystem::path& folder) {
   if (free >= kSmall) return "";
   return fmt::format(" ({} has {:.1f} MB free: docker run --shm-size=1g, or UCX_TLS=tcp,self)",
                      folder.string(), 1e-6 * free);
+}
+
+int64_t lockable_bytes() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
+  return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, INT64_MAX));
+}
+
+std::string small_memlock(int64_t lockable, int64_t rdma_cards) {
+  if (rdma_cards == 0 || lockable < 0 || static_cast<double>(lockable) >= kSmall) return "";
+  return fmt::format("{:.1f} MB may be locked, too little for {} RDMA card{}: ulimit -l unlimited",
+                     1e-6 * static_cast<double>(lockable), rdma_cards, rdma_cards == 1 ? "" : "s");
 }
 
 }  // namespace braid::job

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,5 +18,11 @@ void require_net_devices(std::string_view wanted, const std::vector<std::string>
 // " (/dev/shm has 0.5 MB free: docker run --shm-size=1g, or UCX_TLS=tcp,self)" where shared memory
 // is too small for UCX; otherwise empty.
 std::string small_shared_memory(const std::filesystem::path& folder = "/dev/shm");
+
+// What this process may lock in memory, in bytes; -1: anything.
+int64_t lockable_bytes();
+// "0.1 MB may be locked, too little for 2 RDMA cards: ulimit -l unlimited" where that is so;
+// otherwise empty.
+std::string small_memlock(int64_t lockable, int64_t rdma_cards);
 
 }  // namespace braid::job

@@ -1,6 +1,9 @@
 #include "braid/job/host_checks.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "braid/base/error.h"
 
@@ -32,6 +35,22 @@ TEST(HostChecks, SmallSharedMemoryIsSaid) {
   EXPECT_EQ(small_shared_memory("/proc"),
             " (/proc has 0.0 MB free: docker run --shm-size=1g, or UCX_TLS=tcp,self)");
   EXPECT_EQ(small_shared_memory("/no/such/folder"), " (/no/such/folder is missing)");
+}
+
+TEST(HostChecks, LittleLockableMemoryIsSaidWhereCardsNeedIt) {
+  EXPECT_EQ(small_memlock(65536, 2),
+            "0.1 MB may be locked, too little for 2 RDMA cards: ulimit -l unlimited");
+  EXPECT_EQ(small_memlock(65536, 0), "");
+  EXPECT_EQ(small_memlock(-1, 2), "");
+  EXPECT_EQ(small_memlock(int64_t{1} << 30, 2), "");
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const rlimit limit{65536, 65536};
+    _exit(setrlimit(RLIMIT_MEMLOCK, &limit) == 0 && lockable_bytes() == 65536 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

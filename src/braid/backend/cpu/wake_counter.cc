@@ -1,19 +1,12 @@
 #include "braid/backend/cpu/wake_counter.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <climits>
-
+#include "braid/backend/cpu/futex.h"
 #include "braid/backend/cpu/yield.h"
 
 namespace braid::cpu {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
 void pause() {
 #if defined(__x86_64__)
@@ -23,26 +16,13 @@ void pause() {
 #endif
 }
 
-void futex_sleep(const std::atomic<uint32_t>& word, uint32_t expected,
-                 std::chrono::nanoseconds timeout) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
-  timespec limit{};
-  limit.tv_sec = seconds.count();
-  limit.tv_nsec = (timeout - seconds).count();
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &limit, nullptr, 0);
-}
-
-void futex_wake_all(const std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
-
 }  // namespace
 
 void WakeCounter::advance() {
   // Sequentially consistent against the sleeper's increment of sleepers_ and check of value_:
   // either the sleeper sees the new value or the sleeper is seen here.
   value_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(value_);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) futex_wake_all(value_, FutexScope::process);
 }
 
 bool WakeCounter::wait_past(uint32_t seen, const WaitPolicy& policy,
@@ -66,7 +46,7 @@ bool WakeCounter::wait_past(uint32_t seen, const WaitPolicy& policy,
   while (!changed) {
     const auto left = deadline - (Clock::now() - start);
     if (left <= std::chrono::nanoseconds(0)) break;
-    futex_sleep(value_, seen, left);
+    futex_sleep(value_, seen, left, FutexScope::process);
     changed = load() != seen;
   }
   sleepers_.fetch_sub(1, std::memory_order_relaxed);

@@ -6,8 +6,11 @@
 
 #include "braid/backend/cpu/cpu_backend.h"
 #include "braid/backend/null/null_backend.h"
+#include "braid/engine/attention/attention_job.h"
+#include "braid/engine/job_times.h"
 #include "braid/fabric/host_barrier.h"
-#include "braid/fabric/local/run_ranks.h"
+#include "braid/fabric/local/local_fabric.h"
+#include "braid/fabric/rank_threads.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cpu/register.h"
 #include "braid/parallel/attention/traffic.h"
@@ -125,19 +128,25 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
     auto& link = topology.machines > 1 ? links.cluster_link : links.machine_link;
     link = Link{o.link_gbps * 1e9, 5e-6};
   }
-  topology.mapped = !links.machine_link;
+  topology.mapped = !links.machine_link && o.job == nullptr;
   const SequenceMesh mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
-  fabric::LocalFabric world(
-      {.ranks = P, .threads_per_rank = o.threads + kNumStreams - 1, .links = links});
-  std::vector<std::unique_ptr<CpuRank>> ranks;
-  std::vector<const KernelCatalog*> catalogs;
-  for (int r = 0; r < P; ++r) {
-    ranks.push_back(
-        std::make_unique<CpuRank>(world.endpoint(r), mesh.mesh, o.threads, P * o.threads));
-    catalogs.push_back(&ranks.back()->table);
+  const std::unique_ptr<fabric::Fabric> world =
+      o.job ? make_job_fabric(o, topology)
+            : std::make_unique<fabric::LocalFabric>(fabric::LocalFabricConfig{
+                  .ranks = P, .threads_per_rank = o.threads + kNumStreams - 1, .links = links});
+  const auto first = static_cast<size_t>(world->first_rank());
+  const auto here = static_cast<size_t>(world->ranks_here());
+  std::vector<std::unique_ptr<CpuRank>> ranks(static_cast<size_t>(P));
+  for (size_t r = first; r < first + here; ++r) {
+    ranks[r] = std::make_unique<CpuRank>(world->endpoint(static_cast<int>(r)), mesh.mesh, o.threads,
+                                         P * o.threads);
   }
+  // Ranks of other processes have the same kernels.
+  std::vector<const KernelCatalog*> catalogs;
+  for (const auto& rank : ranks) catalogs.push_back(&(rank ? rank : ranks[first])->table);
   const auto shared = plan_mode(o, mode, topology, DType::f32, catalogs);
   const ModePlan& made = *shared;
+  if (o.job) agree_on_plan(*o.job, made);
   ModeReport report = report_of(shared);
   // [repetitions][ranks][launches]; the first run warms up.
   using Runs = std::vector<std::vector<std::vector<LaunchTime>>>;
@@ -145,8 +154,9 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
              std::vector<std::vector<LaunchTime>>(static_cast<size_t>(P)));
   Runs silent_times = times;
   std::vector<std::array<double, 3>> bytes(static_cast<size_t>(P));  // of the last run
-  fabric::run_ranks(world, [&](fabric::Endpoint& endpoint) {
-    const auto r = static_cast<size_t>(endpoint.rank());
+  fabric::run_rank_threads(*world, [&](int rank) {
+    fabric::Endpoint& endpoint = world->endpoint(rank);
+    const auto r = static_cast<size_t>(rank);
     const auto arena = std::make_shared<fabric::SymmetricMemory>(
         endpoint, made.schedules[r].memory.arena_bytes, "arena");
     Executor executor(made.programs[r], made.schedules[r], ranks[r]->backend, {}, arena);
@@ -172,8 +182,20 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
       silent.run(made.counts, run[r]);
     }
   });
-  for (const auto& rank : bytes) {
-    for (size_t link = 0; link < rank.size(); ++link) report.bytes[link] += rank[link];
+  std::vector<double> moved;
+  for (const auto& rank : bytes) moved.insert(moved.end(), rank.begin(), rank.end());
+  for (const std::vector<double>& process : gather(o.job, "bytes", moved)) {
+    for (size_t i = 0; i < process.size(); ++i) report.bytes[i % 3] += process[i];
+  }
+  if (o.job) {
+    JobTimes clocks(*o.job);
+    for (Runs* runs : {&times, &silent_times}) {
+      for (auto& run : *runs) {
+        const auto mine = std::vector(run.begin() + static_cast<std::ptrdiff_t>(first),
+                                      run.begin() + static_cast<std::ptrdiff_t>(first + here));
+        clocks.gather(run, mine);
+      }
+    }
   }
   const auto median_run = [](const Runs& all) {
     std::vector<std::pair<double, size_t>> runs;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/job/job.h"
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/program/launch_time.h"
 #include "braid/schedule/plan.h"
@@ -25,6 +26,9 @@ struct AttentionBench {
   double link_gbps = 0;
   int threads = 1, repetitions = 5, pull_parts = AttentionDivision{}.most_parts;
   int micro_batches = 1;  // that the sequences are divided into
+  // Whose processes have the ranks; null: this process has all. Numbers of all ranks come together
+  // at process 0.
+  job::Job* job = nullptr;
 };
 
 // A mode's plan for a benchmark.
@@ -61,6 +65,7 @@ struct ModeReport {
   double plain = 0;     // a single call over all of a rank's work; 0: not measured
   double error = 0;     // largest difference from a GPU's result alone, over sampled rows
   bool repeats = true;  // every run gave the same bits
+  uint64_t bits = 0;    // of sampled rows of all ranks, to compare runs with
 };
 
 std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& bench, SpMode mode,
@@ -72,7 +77,8 @@ ModeReport report_of(const std::shared_ptr<const ModePlan>& plan);
 // On a cluster, by simulation.
 ModeReport predict(const AttentionBench& bench, SpMode mode, const Topology& topology,
                    const Profile& profile);
-// On CPU ranks of this process; machines and links between machines are emulated.
+// On CPU ranks of this process, where machines and links between machines are emulated, or of a
+// job.
 ModeReport measure(const AttentionBench& bench, SpMode mode, Topology topology);
 
 }  // namespace braid::attention_modes

@@ -7,11 +7,11 @@
 #include "braid/engine/cuda/cuda_loop.h"
 #include "braid/engine/cuda/cuda_step_queue.h"
 #include "braid/engine/cuda/device_weights.h"
+#include "braid/engine/cuda/gpu_fabric.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/gpu_identity.h"
 #include "braid/engine/plan_agreement.h"
 #include "braid/engine/world.h"
-#include "braid/fabric/nvshmem/device/nvshmem_fabric.h"
 #include "braid/fabric/peer/peer_fabric.h"
 #include "braid/fabric/rank_threads.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -121,8 +121,8 @@ class CudaWorld : public World {
     const int sms = std::ranges::min(infos, {}, &cuda::DeviceInfo::num_sms).num_sms;
     for (size_t r = 0; r < devices.size(); ++r) {
       infos[r].num_sms = sms;
-      auto& endpoint = dynamic_cast<fabric::DeviceEndpoint&>(
-          fabric_->endpoint(fabric_->first_rank() + static_cast<int>(r)));
+      fabric::DeviceEndpoint& endpoint =
+          device_endpoint(*fabric_, fabric_->first_rank() + static_cast<int>(r));
       ranks_.push_back(std::make_unique<CudaRank>(origin, endpoint, infos[r], parts_[r].get(),
                                                   cuda::parse_decode(config.decode)));
     }
@@ -169,23 +169,7 @@ class CudaWorld : public World {
                                                      const std::vector<int>& devices) {
     const auto deadline = std::chrono::milliseconds(config.deadline_ms);
     const auto device_deadline = std::min<fabric::Duration>(std::chrono::seconds(10), deadline);
-    if (job::Job* const job = config.job) {
-      auto hosts = job->make_fabric({.ranks = config.ranks, .deadline = deadline});
-      return std::make_unique<fabric::NvshmemFabric>(
-          fabric::NvshmemFabricConfig{
-              .device = devices.front(),
-              .deadline = deadline,
-              .device_deadline = device_deadline,
-              .meeting = {.process = job->process(),
-                          .processes = job->processes(),
-                          .agree = [job](std::string_view what,
-                                         std::string_view value) { job->agree(what, value); },
-                          .broadcast =
-                              [job](std::string_view what, std::string_view value) {
-                                return job->broadcast(what, value);
-                              }}},
-          std::move(hosts));
-    }
+    if (config.job) return make_gpu_fabric(*config.job, config.ranks, devices.front(), deadline);
     return std::make_unique<fabric::PeerFabric>(
         fabric::PeerFabricConfig{.ranks = config.ranks,
                                  .devices = devices,

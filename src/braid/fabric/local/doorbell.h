@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "braid/backend/cpu/futex.h"
 #include "braid/backend/cpu/wake_counter.h"
 #include "braid/backend/cpu/yield.h"
 
@@ -12,11 +13,14 @@ namespace braid::fabric {
 using Clock = std::chrono::steady_clock;
 
 // The threads of a rank wait here for changes in memory that others write. The writer stores with
-// sequential consistency and rings; ringing costs a load while nobody sleeps.
+// sequential consistency and rings; ringing costs a load while nobody sleeps. A doorbell may lie
+// in memory that processes share.
 class alignas(64) Doorbell {
  public:
   void ring() {
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) bell_.advance();
+    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+    bell_.fetch_add(1, std::memory_order_seq_cst);
+    cpu::futex_wake_all(bell_, cpu::FutexScope::machine);
   }
 
   // Returns true once ready() is, false when `deadline` has passed. ready() reads with sequential
@@ -26,7 +30,7 @@ class alignas(64) Doorbell {
 
  private:
   std::atomic<int> sleepers_{0};
-  cpu::WakeCounter bell_;
+  std::atomic<uint32_t> bell_{0};
 };
 
 inline void spin_pause() {
@@ -56,11 +60,13 @@ bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, R
   bool done = false;
   while (!done) {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    const uint32_t seen = bell_.load();
+    const uint32_t seen = bell_.load(std::memory_order_acquire);
     // Either the writer sees the sleeper, or the sleeper sees the writer's store.
     done = ready();
     const auto left = deadline - Clock::now();
-    if (!done && left > Clock::duration::zero()) bell_.wait_past(seen, {}, left);
+    if (!done && left > Clock::duration::zero()) {
+      cpu::futex_sleep(bell_, seen, left, cpu::FutexScope::machine);
+    }
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
     // Rung early, or for something else: what this thread waits for is likely near.
     const Clock::time_point sleep_again = std::min(Clock::now() + kLinger, deadline);

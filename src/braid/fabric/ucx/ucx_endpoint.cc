@@ -144,9 +144,9 @@ Transfer UcxEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* src
   if (block.bytes() == 0) return {};
   counters_.add(tag, Verb::put, link(rank_, peer), block.bytes());
   const auto* const from = static_cast<const std::byte*>(src);
-  if (fabric_.is_here(peer)) {
-    copy_rows(segment.part(peer) + dst.offset, block.dst_stride, from, block.src_stride,
-              block.row_bytes, block.rows);
+  if (std::byte* const part = segment.part(peer)) {
+    copy_rows(part + dst.offset, block.dst_stride, from, block.src_stride, block.row_bytes,
+              block.rows);
     return {};
   }
   UcxHeader h = header(segment, dst.offset, peer);
@@ -181,9 +181,9 @@ Transfer UcxEndpoint::get_async(void* dst, SymPtr<std::byte> src, int peer, cons
   if (block.bytes() == 0) return {};
   counters_.add(tag, Verb::get, link(rank_, peer), block.bytes());
   auto* const to = static_cast<std::byte*>(dst);
-  if (fabric_.is_here(peer)) {
-    copy_rows(to, block.dst_stride, segment.part(peer) + src.offset, block.src_stride,
-              block.row_bytes, block.rows);
+  if (const std::byte* const part = segment.part(peer)) {
+    copy_rows(to, block.dst_stride, part + src.offset, block.src_stride, block.row_bytes,
+              block.rows);
     return {};
   }
   UcxHeader h = header(segment, src.offset, peer);
@@ -209,9 +209,8 @@ void UcxEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t va
   constexpr int64_t kSignalBytes = sizeof(uint64_t);
   UcxSegment& segment = checked(slot, peer, {.row_bytes = sizeof(Signal)}, 0);
   counters_.add(tag, Verb::signal, link(rank_, peer), kSignalBytes);
-  if (fabric_.is_here(peer)) {
-    deliver(*reinterpret_cast<Signal*>(segment.part(peer) + slot.offset), op, value,
-            fabric_.doorbell(peer));
+  if (std::byte* const part = segment.part(peer)) {
+    deliver(*reinterpret_cast<Signal*>(part + slot.offset), op, value, fabric_.doorbell(peer));
     return;
   }
   UcxHeader h = header(segment, slot.offset, peer);

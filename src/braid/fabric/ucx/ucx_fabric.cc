@@ -1,5 +1,6 @@
 #include "braid/fabric/ucx/ucx_fabric.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -8,12 +9,15 @@
 
 namespace braid::fabric {
 
-UcxFabric::UcxFabric(UcxFabricConfig config, UcxWorker& worker, const JobError& error)
+UcxFabric::UcxFabric(UcxFabricConfig config, std::vector<std::shared_ptr<HostMemory>> memories,
+                     UcxWorker& worker, const JobError& error)
     : config_(std::move(config)),
       policy_(default_wait(config_.threads_on_host, cpu::usable_cores(), false)),
       worker_(worker),
       error_(error),
-      doorbells_(static_cast<size_t>(ranks_here())),
+      memories_(std::move(memories)),
+      all_mapped_(std::ranges::all_of(memories_, [](const auto& memory) { return !!memory; })),
+      next_offset_(memories_.at(static_cast<size_t>(config_.process))->begin()),
       arrivals_(*this) {
   if (config_.deadline <= Duration::zero()) {
     fail(ErrorCode::kInvalidArgument, "deadline of {} s, must be positive",
@@ -51,7 +55,7 @@ void UcxFabric::abort(int rank, std::exception_ptr error) {
 }
 
 void UcxFabric::wake() {
-  for (Doorbell& doorbell : doorbells_) doorbell.ring();
+  for (int r = 0; r < ranks_here(); ++r) doorbell(first_rank() + r).ring();
 }
 
 std::string UcxFabric::describe() const {
@@ -63,8 +67,10 @@ std::string UcxFabric::describe() const {
 std::shared_ptr<Segment> UcxFabric::allocate(int rank, int64_t index, int64_t bytes,
                                              std::string_view name) {
   return allocations_.take(rank, ranks_here(), index, bytes, name, [&] {
-    auto segment =
-        std::make_shared<UcxSegment>(first_rank(), ranks_here(), index, std::string(name), bytes);
+    auto segment = std::make_shared<UcxSegment>(memories_, config_.process, ranks_here(),
+                                                UcxSegment::Place{index, next_offset_},
+                                                std::string(name), bytes);
+    next_offset_ = segment->end();
     arrivals_.add(segment);
     return segment;
   });

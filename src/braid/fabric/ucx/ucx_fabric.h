@@ -29,14 +29,16 @@ struct UcxFabricConfig {
   std::function<void()> on_close;  // the fabric is gone
 };
 
-// A world with ranks in several processes. Between ranks of a process a put is a copy and a signal
-// a store. To other processes both are active messages over a single connection, in order: a reader
-// of the signal has the data, without a flush (a round trip) between. Memory of other processes is
-// not mapped. Made by all processes before any sends.
+// A world with ranks in several processes. Between ranks of a process, and to processes of this
+// host whose memory is mapped, a put is a copy and a signal a store. To other processes both are
+// active messages over a single connection, in order: a reader of the signal has the data, without
+// a flush (a round trip) between. Made by all processes before any sends.
 class UcxFabric final : public Fabric {
  public:
   // `worker` is connected to all processes; it and `error`, the job's, outlive the fabric.
-  UcxFabric(UcxFabricConfig config, UcxWorker& worker, const JobError& error);
+  // `memories`: [processes], this process' own, and others' that it can map, else null.
+  UcxFabric(UcxFabricConfig config, std::vector<std::shared_ptr<HostMemory>> memories,
+            UcxWorker& worker, const JobError& error);
   ~UcxFabric() override;
 
   int world_size() const override { return config_.ranks; }
@@ -57,7 +59,10 @@ class UcxFabric final : public Fabric {
   int process_of(int rank) const { return rank / ranks_here(); }
   bool is_here(int rank) const { return process_of(rank) == config_.process; }
   LinkClass between(int from, int to) const;
-  Doorbell& doorbell(int rank) { return doorbells_[static_cast<size_t>(rank - first_rank())]; }
+  // Of a rank whose memory is mapped.
+  Doorbell& doorbell(int rank) {
+    return memories_[static_cast<size_t>(process_of(rank))]->doorbell(rank % ranks_here());
+  }
   // Waits at `rank` until ready(), making progress, or throws; describe() says what for.
   template <class Ready, class Describe>
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
@@ -68,9 +73,11 @@ class UcxFabric final : public Fabric {
   UcxWorker& worker_;
   const JobError& error_;
   TagTable tags_;
-  std::vector<Doorbell> doorbells_;                      // [ranks here]
-  std::vector<std::unique_ptr<UcxEndpoint>> endpoints_;  // [ranks here]
+  const std::vector<std::shared_ptr<HostMemory>> memories_;  // [processes]
+  const bool all_mapped_;                                    // no rank is reached by messages
+  std::vector<std::unique_ptr<UcxEndpoint>> endpoints_;      // [ranks here]
   Allocations<UcxSegment> allocations_;
+  int64_t next_offset_;  // of a segment, in every process' memory
   UcxArrivals arrivals_;
 };
 
@@ -81,7 +88,7 @@ void UcxFabric::wait(int rank, Duration deadline, Ready&& ready, Describe&& desc
   deadline = std::min(deadline, kLongest);
   const bool ended = doorbell(rank).wait(policy_, Clock::now() + deadline, [&] {
     if (ready() || error_.is_set()) return true;
-    return worker_.progress() && ready();
+    return !all_mapped_ && worker_.progress() && ready();
   });
   if (ready()) return;
   if (ended) error_.throw_aborted(rank, fmt::format("wait for {},", describe()));

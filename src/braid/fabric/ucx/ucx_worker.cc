@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <ucs/config/global_opts.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -15,6 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// TCP packets. Data that fit are sent at once; others wait for the receiver's answer.
+constexpr int64_t kTcpPacket = 288 << 10;
+constexpr int64_t kMostAtOnce = 256 << 10;
+
 constexpr int kSleepMs = 100;  // longest sleep of the thread between looks for the end
 
 // What a user has set stays.
@@ -24,6 +30,10 @@ void set_switches() {
   // A restarted job listens at the last job's port.
   setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
   setenv("UCX_KEEPALIVE_INTERVAL", "1s", 0);
+  // UCX's own packets have 8 KiB, each with a system call.
+  const std::string packet = std::to_string(kTcpPacket);
+  setenv("UCX_TCP_TX_SEG_SIZE", packet.c_str(), 0);
+  setenv("UCX_TCP_RX_SEG_SIZE", packet.c_str(), 0);
   // Inside a host UCX's shared memory learns late, or never, about an ended process: the job's
   // monitor watches for ends itself, so shared memory may be used.
   setenv("UCX_POSIX_ERROR_HANDLING", "y", 0);
@@ -131,6 +141,7 @@ void UcxWorker::connect(int process, const std::string& address) {
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   Peer& to = peer(process);
   to.endpoint = create(params, to, fmt::format("no connection to process {}", process));
+  to.tcp = transports(process).starts_with("tcp");
 }
 
 void UcxWorker::receive(unsigned id, UcxReceiver* receiver) {
@@ -174,7 +185,7 @@ bool UcxWorker::knock(const std::string& host, int port, unsigned id,
       visitor->endpoint = create(params, *visitor, fmt::format("no way to {}", address.text()));
       message->header.assign(header.begin(), header.end());
       message->packed.assign(data.begin(), data.end());
-      post(visitor->endpoint, id, message->packed, message);
+      post(*visitor, id, message->packed, message);
     }
     while (!message->complete && !visitor->lost && Clock::now() < end) {
       if (!progress()) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -228,13 +239,17 @@ void UcxWorker::sent(void* request, ucs_status_t status, void* user) {
   ucp_request_free(request);
 }
 
-void UcxWorker::post(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> data,
+void UcxWorker::post(const Peer& to, unsigned id, std::span<const std::byte> data,
                      const std::shared_ptr<UcxSend>& send) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = sent;
   param.user_data = send.get();
-  void* const request = ucp_am_send_nbx(endpoint, id, send->header.data(), send->header.size(),
+  if (to.tcp && std::ssize(data) <= kMostAtOnce) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+  }
+  void* const request = ucp_am_send_nbx(to.endpoint, id, send->header.data(), send->header.size(),
                                         data.data(), data.size(), &param);
   if (request != nullptr && !UCS_PTR_IS_ERR(request)) {
     send->self = send;
@@ -251,7 +266,7 @@ void UcxWorker::send(int process, unsigned id, std::span<const std::byte> header
   send->header.assign(header.begin(), header.end());
   std::lock_guard lock(mutex_);
   const Peer& to = peer(process);
-  if (to.endpoint && !to.lost) return post(to.endpoint, id, data, send);
+  if (to.endpoint && !to.lost) return post(to, id, data, send);
   send->failed = true;
   send->complete = true;
   if (send->done) send->done();
@@ -290,6 +305,13 @@ void UcxWorker::drop(int process) {
 void UcxWorker::expect_ends() {
   std::lock_guard lock(mutex_);
   ends_expected_ = true;
+}
+
+bool UcxWorker::shares_memory(int process) {
+  const std::string lanes = transports(process);
+  return std::ranges::any_of(std::array{"posix", "sysv", "xpmem"}, [&](const char* name) {
+    return lanes.find(name) != std::string::npos;
+  });
 }
 
 std::string UcxWorker::transports(int process) {

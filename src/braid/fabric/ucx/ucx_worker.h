@@ -62,6 +62,8 @@ class UcxWorker {
   std::recursive_mutex& mutex() { return mutex_; }
   // UCX's choice for a connection, in one line.
   std::string transports(int process);
+  // Whether UCX's choice is memory that the two processes share.
+  bool shares_memory(int process);
 
  private:
   struct Peer {
@@ -69,6 +71,7 @@ class UcxWorker {
     int process = -1;
     ucp_ep_h endpoint = nullptr;
     bool lost = false;
+    bool tcp = false;  // carries the bytes
   };
   struct Route {
     UcxWorker* worker = nullptr;
@@ -81,7 +84,7 @@ class UcxWorker {
   static void knocked(ucp_conn_request_h request, void* worker);
   Peer& peer(int process);
   ucp_ep_h create(ucp_ep_params_t params, Peer& peer, std::string_view what);
-  void post(ucp_ep_h endpoint, unsigned id, std::span<const std::byte> data,
+  void post(const Peer& to, unsigned id, std::span<const std::byte> data,
             const std::shared_ptr<UcxSend>& send);
   void close(ucp_ep_h endpoint, bool force);
   void run();

@@ -14,6 +14,7 @@
 #include "braid/job/meeting.h"
 #include "braid/job/orphan_segments.h"
 #include "braid/job/packing.h"
+#include "braid/job/ucx/share_memory.h"
 
 namespace braid::job {
 namespace {
@@ -355,7 +356,8 @@ std::unique_ptr<fabric::Fabric> UcxJob::make_fabric(const JobFabric& config) {
   c.threads_on_host = static_cast<int>(here) * ranks_per_process_ * config.threads_per_rank;
   c.on_abort = [this](int rank, std::exception_ptr error) { fail(rank, error); };
   c.on_close = [this] { set_fabric({}); };
-  auto made = std::make_unique<fabric::UcxFabric>(std::move(c), *worker_, error_);
+  auto made = std::make_unique<fabric::UcxFabric>(
+      std::move(c), share_memory(*this, *worker_, ranks_per_process_), *worker_, error_);
   set_fabric([fabric = made.get()] { fabric->wake(); });
   barrier("symmetric memory");  // nobody sends before all listen
   return made;

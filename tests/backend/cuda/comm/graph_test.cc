@@ -166,12 +166,16 @@ TEST(CommGraph, StreamVerbsGoOnCountingWhenReplayed) {
                      P, wrong, stream.get());
       });
       barrier.wait();
-      for (int i = 0; i < 200; ++i) graph.launch(stream.get());
+      const int n_replays = replays(kind.shared);
+      for (int i = 0; i < n_replays; ++i) {
+        graph.launch(stream.get());
+        if (i % 1000 == 0) stream.synchronize();
+      }
       stream.synchronize();
       comm.check();
       int64_t seen[2] = {};
       check_cuda(cudaMemcpy(seen, counters.data(), sizeof(seen), cudaMemcpyDefault), "counters");
-      EXPECT_EQ(seen[0], 200);
+      EXPECT_EQ(seen[0], n_replays);
       EXPECT_EQ(seen[1], 0) << "wrong elements";
       barrier.wait();
     });

@@ -9,9 +9,14 @@
 #include "braid/backend/cuda/phase_words.h"
 #include "braid/backend/cuda/sm_partition.h"
 #include "braid/backend/device_spec.h"
+#include "braid/base/fnv.h"
+#include "braid/engine/attention/attention_job.h"
+#include "braid/engine/attention/cuda/attention_fabric.h"
 #include "braid/engine/attention/cuda/attention_links.h"
 #include "braid/engine/attention/cuda/attention_one_gpu.h"
 #include "braid/engine/attention/cuda/attention_probe.h"
+#include "braid/engine/cuda/gpu_fabric.h"
+#include "braid/engine/job_times.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
@@ -34,7 +39,7 @@ double median_of(std::vector<double> values) {
 }
 
 struct GpuRank {
-  GpuRank(fabric::PeerEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
+  GpuRank(fabric::DeviceEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
       : table(cuda::device_info(endpoint.device(), part)),
         silent(cuda::device_info(endpoint.device(), part)),
         comm(endpoint, {&mesh, 1}) {
@@ -123,9 +128,9 @@ class Modes : public CudaModes {
   Modes(const AttentionBench& bench, const Topology& topology)
       : o_(bench),
         topology_(topology),
-        fabric_(config_of(bench, topology)),
-        parts_(cuda::divide_gpus(gpus_of(fabric_))),
-        links_(measure_links(fabric_, topology, bench.heads, bench.head_dim)) {}
+        fabric_(make_fabric(bench, topology)),
+        parts_(cuda::divide_gpus(gpus_of(*fabric_))),
+        links_(measure_links(bench.job, *fabric_, topology, bench.heads, bench.head_dim)) {}
 
   const LinkSpeed& links() const override { return links_; }
 
@@ -133,22 +138,26 @@ class Modes : public CudaModes {
     const auto P = static_cast<size_t>(topology_.ranks());
     const SequenceMesh mesh = sequence_mesh(mode, topology_, o_.heads, o_.degrees);
     std::vector<std::unique_ptr<GpuRank>> ranks(P);
-    fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
+    const auto first = static_cast<size_t>(fabric_->first_rank());
+    on_gpus(*fabric_, [&](fabric::DeviceEndpoint& e) {
       const auto r = static_cast<size_t>(e.rank());
-      ranks[r] = std::make_unique<GpuRank>(e, mesh.mesh, parts_[r].get());
+      ranks[r] = std::make_unique<GpuRank>(e, mesh.mesh, parts_[r - first].get());
     });
+    // GPUs of other processes have the same kernels.
     std::vector<const KernelCatalog*> catalogs;
-    for (const auto& rank : ranks) catalogs.push_back(&rank->table);
+    for (const auto& rank : ranks) catalogs.push_back(&(rank ? rank : ranks[first])->table);
     const auto plan = plan_mode(o_, mode, topology_, DType::bf16, catalogs);
+    if (o_.job) agree_on_plan(*o_.job, *plan);
     ModeReport report = report_of(plan);
     report.times.resize(P);
     turns_.assign(static_cast<size_t>(o_.repetitions), std::vector<StepTime>(P));
     std::vector<Samples> samples(P);
     std::mutex mutex;
-    fabric::run_ranks(fabric_, [&](fabric::PeerEndpoint& e) {
+    on_gpus(*fabric_, [&](fabric::DeviceEndpoint& e) {
       const auto r = static_cast<size_t>(e.rank());
       run_rank(e, *ranks[r], *plan, report, samples[r], mutex);
     });
+    if (o_.job) gather_ranks(report, samples);
     // The slowest rank counts: the wait of a faster GPU for a slower GPU is not communication.
     std::vector<StepTime> steps;
     for (const auto& turn : turns_) {
@@ -167,46 +176,34 @@ class Modes : public CudaModes {
   }
 
  private:
-  // Two ranks of different machines may share a GPU and send through host memory. Four ranks may
-  // not: with more streams than hardware queues, a rank waited until the deadline.
-  static std::vector<int> devices_of(const AttentionBench& bench, const Topology& topology) {
-    const std::vector<int> ids = parse_device(bench.device).ids;
-    for (int r = 0; r < std::min<int>(topology.ranks(), std::ssize(ids)); ++r) {
-      const auto before = std::span(ids).first(r);
-      const auto it = std::ranges::find(before, ids[r]);
-      if (it == before.end()) continue;
-      const auto other = static_cast<int>(it - before.begin());
-      if (std::ranges::count(before, *it) > 1) {
-        fail(ErrorCode::kUnsupported,
-             "--device {}: {} ranks on cuda:{} (bench attention: at most 2)", bench.device,
-             std::ranges::count(ids, *it), *it);
-      }
-      if (topology.machine_of(r) == topology.machine_of(other)) {
-        fail(ErrorCode::kInvalidArgument,
-             "--device {}: ranks {} and {} of one machine share a GPU, and no link is between them "
-             "to measure (--machines {}x1 makes them machines)",
-             bench.device, other, r, topology.ranks());
-      }
-    }
-    return ids;
-  }
-
-  static std::vector<int> gpus_of(fabric::PeerFabric& fabric) {
+  static std::vector<int> gpus_of(fabric::Fabric& fabric) {
     std::vector<int> gpus;
-    for (int r = 0; r < fabric.world_size(); ++r) gpus.push_back(fabric.endpoint(r).device());
+    for (int i = 0; i < fabric.ranks_here(); ++i) {
+      gpus.push_back(device_endpoint(fabric, fabric.first_rank() + i).device());
+    }
     return gpus;
   }
 
-  static fabric::PeerFabricConfig config_of(const AttentionBench& bench, const Topology& topology) {
-    fabric::PeerFabricConfig config{.ranks = topology.ranks(),
-                                    .devices = devices_of(bench, topology)};
-    config.share_devices = !config.devices.empty();
-    config.links.machines = topology.machines;
-    if (bench.link_gbps > 0) {
-      auto& link = topology.machines > 1 ? config.links.cluster_link : config.links.machine_link;
-      link = Link{bench.link_gbps * 1e9, 5e-6};
+  // What ranks of other processes have measured; at process 0.
+  void gather_ranks(ModeReport& report, std::vector<Samples>& samples) {
+    const int rank = fabric_->first_rank();
+    std::vector<double> mine = {report.alone,    report.plain,    report.repeats ? 1. : 0.,
+                                report.bytes[0], report.bytes[1], report.bytes[2]};
+    for (const auto& turn : turns_) {
+      mine.insert(mine.end(), {turn[rank].step, turn[rank].attention});
     }
-    return config;
+    const auto all = gather(o_.job, "a mode's times", mine);
+    for (size_t p = 1; p < all.size(); ++p) {
+      const double* n = all[p].data();
+      report.alone = std::max(report.alone, n[0]);
+      report.plain = std::max(report.plain, n[1]);
+      report.repeats = report.repeats && n[2] > 0;
+      for (size_t link = 0; link < 3; ++link) report.bytes[link] += n[3 + link];
+      for (size_t i = 0; i < turns_.size(); ++i) turns_[i][p] = {n[6 + 2 * i], n[7 + 2 * i]};
+    }
+    gather_samples(*o_.job, samples);
+    const JobTimes::Times times = report.times[rank];
+    JobTimes(*o_.job).gather(report.times, {&times, 1});
   }
 
   void fill(const ModePlan& plan, int rank, Executor& executor) const {
@@ -237,7 +234,7 @@ class Modes : public CudaModes {
     cuda::check_cuda(cudaDeviceSynchronize(), "inputs");
   }
 
-  void run_rank(fabric::PeerEndpoint& e, GpuRank& rank, const ModePlan& plan, ModeReport& report,
+  void run_rank(fabric::DeviceEndpoint& e, GpuRank& rank, const ModePlan& plan, ModeReport& report,
                 Samples& samples, std::mutex& mutex) {
     const auto r = static_cast<size_t>(e.rank());
     const Program& program = plan.programs[r];
@@ -318,11 +315,10 @@ class Modes : public CudaModes {
     // The same number on all ranks, from the time of rank 0's first step.
     const double once = time(*rank.backend, 1, run_step);
     const int r = rank.comm.endpoint().rank();
-    {
-      std::lock_guard lock(mutex);
-      turn_ = r == 0 ? static_cast<int>(std::clamp(kTurnSeconds / once, 1., 20.)) : turn_;
-    }
+    const auto wanted = static_cast<int>(std::clamp(kTurnSeconds / once, 1., 20.));
+    if (r == 0) turn_ = wanted;
     meeting.wait();
+    if (o_.job) turn_ = std::stoi(o_.job->broadcast("steps of a turn", std::to_string(wanted)));
     const int n = turn_;
     Alternation calls(*rank.silent_backend);
     for (auto& turn : turns_) {
@@ -343,21 +339,25 @@ class Modes : public CudaModes {
       report.error = NAN;
       return;
     }
-    const fabric::PeerEndpoint& e = fabric_.endpoint(0);
-    const cuda::DeviceScope scope(e.device());
-    const Samples want = one_gpu(plan.attention, e.device());
+    if (fabric_->first_rank() > 0) return;
+    const int device = device_endpoint(*fabric_, 0).device();
+    const cuda::DeviceScope scope(device);
+    const Samples want = one_gpu(plan.attention, device);
+    Fnv bits;
     for (const Samples& got : samples) {
+      for (const uint16_t value : got.rows) bits.add(int64_t{value});
       report.error = std::max(report.error,
                               largest_difference(got, want, plan.attention.q_heads * o_.head_dim));
     }
+    report.bits = bits.value();
   }
 
   static constexpr double kTurnSeconds = 0.1;
 
   const AttentionBench o_;
   const Topology topology_;
-  fabric::PeerFabric fabric_;
-  const std::vector<cuda::OwnedPartition> parts_;  // [ranks]
+  const std::unique_ptr<fabric::Fabric> fabric_;
+  const std::vector<cuda::OwnedPartition> parts_;  // [ranks of this process]
   const LinkSpeed links_;
   int turn_ = 1;
   std::vector<std::vector<StepTime>> turns_;  // [repetitions][ranks]

@@ -4,6 +4,10 @@
 #include <chrono>
 #include <mutex>
 
+#include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/handles.h"
+#include "braid/engine/attention/attention_job.h"
+#include "braid/engine/cuda/gpu_fabric.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/peer/copy_block.h"
 
@@ -31,7 +35,7 @@ double time_copy(fabric::HostBarrier& meeting, const fabric::SymBuf<std::byte>& 
 }
 
 // The host asks.
-double time_transfer(fabric::HostBarrier& meeting, fabric::PeerEndpoint& e,
+double time_transfer(fabric::HostBarrier& meeting, fabric::DeviceEndpoint& e,
                      const fabric::SymBuf<std::byte>& from, const fabric::SymBuf<std::byte>& to,
                      int peer, const fabric::Block& block, int times) {
   const auto job = e.make_transfer(peer, false);
@@ -50,8 +54,8 @@ double time_transfer(fabric::HostBarrier& meeting, fabric::PeerEndpoint& e,
 
 }  // namespace
 
-LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, int64_t heads,
-                        int64_t head_dim) {
+LinkSpeed measure_links(job::Job* job, fabric::Fabric& fabric, const Topology& topology,
+                        int64_t heads, int64_t head_dim) {
   constexpr int64_t kBytes = 192 << 20;
   constexpr int kTimes = 4;
   constexpr int64_t kLeastBytes = 4 << 10;
@@ -59,7 +63,7 @@ LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, in
   const int64_t row = std::max<int64_t>(heads / 2, 1) * head_dim * 2;
   LinkSpeed speeds;
   std::mutex mutex;
-  fabric::run_ranks(fabric, [&](fabric::PeerEndpoint& e) {
+  on_gpus(fabric, [&](fabric::DeviceEndpoint& e) {
     fabric::HostBarrier meeting(e);
     const auto from = e.allocate<std::byte>(kBytes, "bench.from");
     const auto to = e.allocate<std::byte>(kBytes, "bench.to");
@@ -87,6 +91,16 @@ LinkSpeed measure_links(fabric::PeerFabric& fabric, const Topology& topology, in
     }
     meeting.wait();
   });
+  std::vector<double> mine(speeds.blocks.begin(), speeds.blocks.end());
+  mine.insert(mine.end(), speeds.rows.begin(), speeds.rows.end());
+  mine.insert(mine.end(), speeds.seconds.begin(), speeds.seconds.end());
+  for (const std::vector<double>& other : gather(job, "speeds of links", mine)) {
+    for (size_t link = 0; link < 3; ++link) {
+      speeds.blocks[link] = std::min(speeds.blocks[link], other[link]);
+      speeds.rows[link] = std::min(speeds.rows[link], other[3 + link]);
+      speeds.seconds[link] = std::min(speeds.seconds[link], other[6 + link]);
+    }
+  }
   return speeds;
 }
 

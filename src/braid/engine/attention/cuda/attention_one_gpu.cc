@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <string_view>
 
+#include "braid/job/packing.h"
 #include "braid/kernels/cuda/sampling/device/random_fill.h"
 #include "braid/ops/segment_attention.h"
 #include "braid/tensor/half.h"
@@ -156,6 +159,25 @@ Samples one_gpu(const SequenceAttention& a, int device) {
         "one GPU's result");
   }
   return out;
+}
+
+void gather_samples(job::Job& job, std::vector<Samples>& samples) {
+  const Samples& mine = samples[static_cast<size_t>(job.process())];
+  const auto text = [](const auto& values) {
+    return std::string_view(reinterpret_cast<const char*>(values.data()),
+                            values.size() * sizeof(values[0]));
+  };
+  const auto read = [](const std::string& bytes, auto& values) {
+    values.resize(bytes.size() / sizeof(values[0]));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  };
+  const std::vector<std::string> packed =
+      job.gather("samples", job::Packer().add(text(mine.positions)).add(text(mine.rows)).bytes());
+  for (size_t p = 1; p < packed.size(); ++p) {
+    job::Unpacker fields(packed[p]);
+    read(fields.text(), samples[p].positions);
+    read(fields.text(), samples[p].rows);
+  }
 }
 
 double largest_difference(const Samples& got, const Samples& want, int64_t width) {

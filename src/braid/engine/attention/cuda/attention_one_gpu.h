@@ -45,6 +45,8 @@ struct Samples {
 Samples samples_of(const SequenceAttention& attention, int rank, const TensorView& o);
 // A single call on the current device, which is `device`. Takes attention without a mask.
 Samples one_gpu(const SequenceAttention& attention, int device);
+// At process 0 fills `samples` [ranks], a rank for each process, from all processes.
+void gather_samples(job::Job& job, std::vector<Samples>& samples);
 double largest_difference(const Samples& got, const Samples& want, int64_t width);
 
 }  // namespace braid::attention_modes
