@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds a wheel of the Python package that runs without Braid's libraries: make_wheel.sh FOLDER
+# Builds a wheel of the Python package that runs without Braid's libraries, and tests the wheel in a
+# fresh environment: make_wheel.sh FOLDER
 # auditwheel copies these libraries into the wheel and names it after the glibc that it needs. PYTHON
 # chooses the interpreter; from CPython 3.12 on one wheel serves all later versions.
 set -euo pipefail
@@ -12,4 +13,11 @@ rm -rf "$raw"
 "$env/bin/pip" wheel --no-deps -w "$raw" .
 PATH=$env/bin:$PATH auditwheel repair --strip -w "$folder" "$raw"/*.whl
 for wheel in "$folder"/*.whl; do "$env/bin/auditwheel" show "$wheel" | grep -q manylinux; done
+# Outside of the source tree, so that nothing but the wheel can be found. Schemas need a helper program.
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+"${PYTHON:-python3}" -m venv "$fresh/env"
+"$fresh/env/bin/pip" install -q "$(ls -t "$folder"/*.whl | head -1)"
+cp tests/python/{support,tiny_model,test_generating}.py "$fresh"
+(cd "$fresh" && env -u PYTHONPATH BRAID_PROGRAM="$fresh/env/bin/braid" env/bin/python test_generating.py)
 ls "$folder"/*.whl

@@ -118,25 +118,24 @@ void serve(ServeOptions& options, const std::string& settings) {
                   config.model));
   server.load();
   say("ready");
-  int signal = 0;
-  while (signal == 0) {
-    signal = signals.wait(100);
-    if (const std::string error = server.error(); !error.empty()) {
-      server.drain();  // clients get their errors
-      fail(ErrorCode::kAborted, "the engine has ended: {}", error);
-    }
+  std::string error;
+  while (error.empty() && signals.wait(100) == 0) error = server.error();
+  if (error.empty()) {
+    say(fmt::format("ending: running answers have {} s, a second signal ends them",
+                    config.drain_seconds));
   }
-  say(fmt::format("ending: running answers have {} s, a second signal ends them",
-                  config.drain_seconds));
   std::thread second([&] {
     while (signals.wait(1000) == 0) {
     }
     std::_Exit(1);
   });
   second.detach();
-  if (!server.drain()) say("some answers were cut off");
+  const server::Drained drained = server.drain();  // clients get their answers or errors
+  if (drained == server::Drained::cut) say("some answers were cut off");
+  if (drained == server::Drained::hung) say("a step does not end, its answers were cut off");
+  if (!error.empty()) say("the engine has ended: " + error);
   std::fflush(nullptr);
-  std::_Exit(0);
+  std::_Exit(error.empty() && drained != server::Drained::hung ? 0 : 1);
 }
 
 }  // namespace
@@ -170,7 +169,8 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--max-model-len", c.engine.max_context,
-                   "tokens of one sequence; 0: what the model and the memory allow")
+                   "tokens of one sequence; auto or 0: what the model and the memory allow")
+      ->transform([](const std::string& text) { return text == "auto" ? "0" : text; })
       ->capture_default_str();
   command
       ->add_option("--kv-memory", o->kv_memory,

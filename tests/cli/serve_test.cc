@@ -32,6 +32,7 @@ TEST_F(ServeTest, SettingsThatAreWrongAreNamedWithTheirLine) {
 TEST_F(ServeTest, TakesItsSettingsAndEndsOnASignal) {
   // Without --foreground, timeout sends SIGTERM twice, and the second one stops the server at once.
   std::ofstream(path("settings.toml")) << "port = 0\nmax_running = 3\nmax-waiting = 7\n"
+                                          "max-model-len = \"auto\"\n"
                                           "no-prefix-cache = true\nlog = \"none\"\n";
   const std::string script = fmt::format(
       "cd {0}; timeout --foreground 60 {1}/braid serve -m {2} --settings settings.toml "
@@ -44,6 +45,7 @@ TEST_F(ServeTest, TakesItsSettingsAndEndsOnASignal) {
   const std::string err = read(path("err"));
   EXPECT_THAT(err, HasSubstr("max-running = 5, "));
   EXPECT_THAT(err, HasSubstr("max-waiting = 7, "));
+  EXPECT_THAT(err, HasSubstr("max-model-len = "));
   EXPECT_THAT(err, HasSubstr("no-prefix-cache = true"));
   EXPECT_THAT(err, HasSubstr("drain-timeout = 30, ")) << "defaults are printed, too";
   EXPECT_THAT(err, HasSubstr("no prefix cache"));

@@ -178,7 +178,10 @@ TEST_F(ServerTest, TheNamesOfMetricsStay) {
                                          "braid:request_generation_tokens histogram",
                                          "braid:request_params_n histogram",
                                          "braid:request_params_max_tokens histogram",
-                                         "braid:request_num_preemptions histogram"};
+                                         "braid:request_num_preemptions histogram",
+                                         "braid:iteration_tokens_total histogram",
+                                         "braid:num_requests_waiting_by_reason gauge",
+                                         "braid:cache_config_info gauge"};
   for (const std::string& name : want) EXPECT_TRUE(names.contains(name)) << name;
 }
 

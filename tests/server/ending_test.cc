@@ -1,78 +1,15 @@
 // How a server ends: under load, in time, with an end for every stream.
-#include <spawn.h>
-#include <sys/wait.h>
-
 #include <atomic>
 #include <chrono>
-#include <csignal>
-#include <sstream>
 #include <thread>
 
 #include "server/fixture.h"
-
-extern char** environ;
+#include "server/served_process.h"
 
 namespace braid::server {
 namespace {
 
 using testing::HasSubstr;
-
-// `braid serve` as a process of its own.
-class ServedProcess {
- public:
-  ServedProcess(const std::string& model, const std::string& log, std::vector<std::string> options)
-      : log_(log) {
-    std::vector<std::string> words = {"braid", "serve", "-m",   model,       "--port",
-                                      "0",     "--log", "none", "--threads", "1"};
-    words.insert(words.end(), options.begin(), options.end());
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, log.c_str(),
-                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    EXPECT_EQ(
-        posix_spawn(&pid_, BRAID_BIN_DIR "/braid", &files, nullptr, arguments.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&files);
-    wait_for([&] { return said().find("braid: ready\n") != std::string::npos; });
-    const std::string mark = "listening at http://127.0.0.1:";
-    const size_t at = said().find(mark);
-    if (at != std::string::npos) port_ = std::atoi(said().c_str() + at + mark.size());
-  }
-  ~ServedProcess() {
-    if (!ended()) kill(pid_, SIGKILL);
-    if (!ended_) waitpid(pid_, nullptr, 0);
-  }
-
-  int port() const { return port_; }
-  void signal(int number) const { kill(pid_, number); }
-  // The exit status; -1: it did not end within a minute, or by a signal.
-  int status() {
-    wait_for([&] { return ended(); });
-    return ended_ && WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
-  }
-  std::string said() const {
-    std::stringstream text;
-    text << std::ifstream(log_).rdbuf();
-    return text.str();
-  }
-
- private:
-  bool ended() {
-    if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
-    return ended_;
-  }
-  static void wait_for(const std::function<bool()>& done) {
-    for (int i = 0; i < 1200 && !done(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-
-  const std::string log_;
-  pid_t pid_ = -1;
-  int port_ = 0, status_ = 0;
-  bool ended_ = false;
-};
 
 class EndingTest : public ServerTest {
  protected:
@@ -81,10 +18,17 @@ class EndingTest : public ServerTest {
   };
 
   // 24 clients ask again and again until the server is gone; every second answer is a stream.
-  static void end_under_load(const std::vector<std::string>& options, const Json& body,
-                             Counts& counts) {
+  // `end` makes the server end.
+  static void end_under_load(
+      const std::vector<std::string>& options, const Json& body, Counts& counts,
+      const std::function<void(ServedProcess&)>& end = [](ServedProcess& server) {
+        server.signal(SIGTERM);
+        EXPECT_EQ(server.status(), 0) << server.said();
+      }) {
     const std::string log = (folder_->path() / "serve_log").string();
-    ServedProcess server(folder_->path().string(), log, options);
+    std::vector<std::string> words = {"--log", "none"};
+    words.insert(words.end(), options.begin(), options.end());
+    ServedProcess server(folder_->path().string(), log, words);
     ASSERT_GT(server.port(), 0) << server.said();
     std::atomic<int> begun{0};
     std::vector<std::thread> clients;
@@ -98,8 +42,7 @@ class EndingTest : public ServerTest {
     }
     for (int i = 0; i < 1200 && begun < 12; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    server.signal(SIGTERM);
-    EXPECT_EQ(server.status(), 0) << server.said();
+    end(server);
     for (std::thread& client : clients) client.join();
     EXPECT_EQ(counts.without_end, 0);
   }
@@ -162,6 +105,94 @@ TEST_F(EndingTest, AnswersThatTakeTooLongToDrainEndWithAnError) {
   // A stream that ended before the signal is another one's turn, which may be refused.
   EXPECT_GT(counts.failed, 0);
   EXPECT_GT(counts.refused, 0) << "those who wait for a whole answer get 503";
+}
+
+// A step that hangs ends no answer: the server does, and says so.
+TEST_F(EndingTest, AServerWhoseStepHangsEndsEveryStream) {
+  const Json body = {{"prompt", "abc"}, {"n", 32}, {"ignore_eos", true}};
+  for (const bool by_signal : {true, false}) {
+    SCOPED_TRACE(by_signal);
+    Counts counts;
+    bool stopped = false;
+    end_under_load({"--max-running", "8", "--max-model-len", "1024", "--drain-timeout", "0.1",
+                    "--hang-timeout", by_signal ? "3600" : "0.5"},
+                   body, counts, [&](ServedProcess& server) {
+                     stopped = server.stop_a_rank();
+                     if (!stopped || by_signal) server.signal(SIGTERM);
+                     EXPECT_EQ(server.status(), stopped ? 1 : 0) << server.said();
+                     if (!stopped) return;
+                     EXPECT_THAT(server.said(), HasSubstr("a step does not end"));
+                     EXPECT_EQ(server.said().find("a step has not ended for") == std::string::npos,
+                               by_signal);
+                   });
+    if (!stopped) GTEST_SKIP() << "no thread can be stopped here";
+    EXPECT_GT(counts.failed, 0);
+    EXPECT_GT(counts.refused, 0);
+  }
+}
+
+TEST_F(EndingTest, AnswersOfAStepThatHangsEndWithAnError) {
+  for (const bool by_signal : {true, false}) {
+    SCOPED_TRACE(by_signal);
+    std::atomic<bool> hangs{true};
+    std::atomic<int> steps{0};
+    ServerConfig config = config_for(folder_->path().string());
+    config.drain_seconds = by_signal ? 0.1 : 3600;
+    config.hang_seconds = by_signal ? 3600 : 0.5;
+    config.engine.on_step = [&](const Runner&) {
+      while (++steps > 40 && hangs) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    };
+    Server server(config, [](const std::string&) {});
+    server.load();
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 6; ++i) {
+      clients.push_back(std::make_unique<Client>(server.port()));
+      const std::string body =
+          Json{{"prompt", "abc"}, {"ignore_eos", true}, {"stream", i % 2 == 0}}.dump();
+      clients.back()->send(
+          fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Type: "
+                      "application/json\r\nContent-Length: {}\r\n\r\n{}",
+                      body.size(), body));
+    }
+    for (int i = 0; i < 1200 && (steps <= 40 || (!by_signal && server.error().empty())); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(server.error().empty(), by_signal);
+    EXPECT_EQ(server.drain(), Drained::hung);
+    int begun = 0;
+    for (const auto& client : clients) {
+      const Reply reply = client->read();
+      if (reply.status == 200) {
+        ++begun;
+        const std::vector<std::string> events = reply.events();
+        EXPECT_EQ(events.back(), "[DONE]");
+        EXPECT_THAT(events.at(events.size() - 2), HasSubstr("a step of the engine hangs"));
+      } else {
+        EXPECT_EQ(reply.status, 503);
+        EXPECT_THAT(reply.error(), HasSubstr("a step of the engine hangs"));
+      }
+    }
+    EXPECT_GE(begun, 1);
+    hangs = false;
+  }
+}
+
+TEST_F(EndingTest, ASecondSignalEndsAtOnce) {
+  ServedProcess server(folder_->path().string(), (folder_->path() / "serve_log").string(),
+                       {"--max-running", "8", "--max-model-len", "1024"});
+  ASSERT_GT(server.port(), 0) << server.said();
+  Client client(server.port());
+  const std::string body =
+      Json{{"prompt", "abc"}, {"n", 128}, {"ignore_eos", true}, {"stream", true}}.dump();
+  client.send(
+      fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Type: "
+                  "application/json\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body));
+  client.wait_for(250);
+  server.signal(SIGTERM);
+  for (int i = 0; i < 6000 && server.said().find("braid: ending") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.status(), 1) << "all answers were waited for";
 }
 
 // The engine and its grammars end after the connections that they answer.

@@ -211,7 +211,7 @@ TEST_F(ServerTest, AFullQueueIs429AndDrainingIs503) {
                   "application/json\r\nContent-Length: {}\r\n\r\n{}",
                   body.size(), body));
   stream.wait_for(100);  // the answer runs
-  EXPECT_TRUE(server.drain());
+  EXPECT_EQ(server.drain(), Drained::whole);
   EXPECT_EQ(stream.read().events().back(), "[DONE]");
   EXPECT_EQ(late.get("/health").status, 503);
   EXPECT_EQ(late.get("/health/live").status, 200);

@@ -23,6 +23,7 @@ const Buckets kLatency = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
 const Buckets kTokens = {1,    2,    5,    10,    20,    50,    100,    200,    500,
                          1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
 const Buckets kChoices = {1, 2, 5, 10, 20};
+const Buckets kStepTokens(kStepTokenBounds.begin(), kStepTokenBounds.end());
 
 }  // namespace
 
@@ -95,10 +96,27 @@ struct Metrics::Impl {
   Histogram& choices = histogram("request_params_n", "Choices asked for", kChoices);
   Histogram& limit = histogram("request_params_max_tokens", "Limit of an answer's tokens", kTokens);
   Histogram& preempted = histogram("request_num_preemptions", "Preemptions of a request", kChoices);
+  Histogram& step_tokens = histogram("iteration_tokens_total", "Tokens of a step", kStepTokens);
+  Gauge* waiting_for_room = nullptr;
+  RequestStats told;  // what step_tokens holds
 };
 
-Metrics::Metrics(const std::string& prefix, const std::string& model)
-    : impl_(std::make_unique<Impl>(prefix, model)) {}
+Metrics::Metrics(const std::string& prefix, const std::string& model, const SchedulerConfig& limits)
+    : impl_(std::make_unique<Impl>(prefix, model)) {
+  const auto labelled = [&](const char* name, const char* help, prometheus::Labels labels) {
+    labels.insert(impl_->labels.begin(), impl_->labels.end());
+    auto& family =
+        prometheus::BuildGauge().Name(impl_->prefix + name).Help(help).Register(impl_->registry);
+    return &family.Add(labels);
+  };
+  impl_->waiting_for_room = labelled("num_requests_waiting_by_reason",
+                                     "Waiting requests, by reason", {{"reason", "capacity"}});
+  labelled("cache_config_info", "The KV cache, as labels",
+           {{"block_size", std::to_string(limits.page_size)},
+            {"num_gpu_blocks", std::to_string(limits.pages)},
+            {"enable_prefix_caching", limits.prefix_cache ? "True" : "False"}})
+      ->Set(1);
+}
 
 Metrics::~Metrics() = default;
 
@@ -143,6 +161,7 @@ std::string Metrics::text(const RequestStats& stats) {
       static_cast<double>(counts.pages.free + counts.pages.cached + counts.pages.held);
   impl_->running.Set(static_cast<double>(counts.running));
   impl_->waiting.Set(static_cast<double>(counts.waiting));
+  impl_->waiting_for_room->Set(static_cast<double>(counts.waiting));
   impl_->usage.Set(total > 0 ? static_cast<double>(counts.pages.held) / total : 0);
   impl_->cached.Set(static_cast<double>(counts.pages.cached));
   impl_->oldest.Set(stats.oldest_wait);
@@ -161,6 +180,15 @@ std::string Metrics::text(const RequestStats& stats) {
   raise(impl_->late_masks, static_cast<double>(stats.late_masks));
   raise(impl_->late, static_cast<double>(stats.late_preparations));
   raise(impl_->host_seconds, stats.host_seconds + stats.sample_seconds);
+  if (stats.steps > impl_->told.steps) {  // another scrape may bring later numbers before
+    std::vector<double> more;
+    for (size_t i = 0; i < stats.steps_by_tokens.size(); ++i)
+      more.push_back(
+          static_cast<double>(stats.steps_by_tokens[i] - impl_->told.steps_by_tokens[i]));
+    impl_->step_tokens.ObserveMultiple(
+        more, static_cast<double>(stats.all_step_tokens - impl_->told.all_step_tokens));
+    impl_->told = stats;
+  }
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

@@ -11,8 +11,9 @@ namespace braid::server {
 // dashboards made for vLLM fit. Any thread.
 class Metrics {
  public:
-  // `prefix` without its colon: "braid" gives braid:num_requests_running.
-  Metrics(const std::string& prefix, const std::string& model);
+  // `prefix` without its colon: "braid" gives braid:num_requests_running. `limits` are told as
+  // labels.
+  Metrics(const std::string& prefix, const std::string& model, const SchedulerConfig& limits);
   ~Metrics();
 
   void rejected();                           // a request that was not accepted

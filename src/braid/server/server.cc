@@ -1,17 +1,19 @@
 #include "braid/server/server.h"
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
 
+#include "braid/base/clock.h"
 #include "braid/engine/engine.h"
 
 namespace braid::server {
 namespace {
 
-constexpr std::chrono::seconds kLastWords{5};
+constexpr double kLastWords = 5;  // seconds for ends that were told to come
 
 std::string now_text() {
   const auto now = std::chrono::system_clock::now();
@@ -53,6 +55,11 @@ struct Server::Impl {
   // OpenAI's defaults, unless the model's file recommends others.
   SamplingParams defaults_of(const Engine& model) const;
   void log(const Exchange& exchange, int status, double seconds);
+  // Seconds since the engine ended a step or an idle turn.
+  double silence() const { return steady_seconds() - engine->stats().last_turn; }
+  bool hangs() const {
+    return engine->stats().error.empty() && silence() > kHangsUntilEnd * config.hang_seconds;
+  }
 
   ServerConfig config;
   const Say say;
@@ -62,6 +69,7 @@ struct Server::Impl {
   StepLanes lanes;
   std::unique_ptr<GrammarStore> grammars;  // outlives the engine's steps with its grammars
   std::unique_ptr<Engine> engine;
+  std::atomic<bool> abandoned{false};
   std::optional<Service> service;
   std::mutex log_mutex;
 };
@@ -90,7 +98,7 @@ void Server::Impl::load() {
                     .say = say});
   const SchedulerConfig& limits = engine->limits();
   const std::string name = config.name.empty() ? name_of(config.model) : config.name;
-  metrics.emplace(config.metrics_prefix, name);
+  metrics.emplace(config.metrics_prefix, name, limits);
   const ChatPrompt* const chat = engine->chat();
   const ReasoningMarks marks = chat != nullptr ? reasoning_marks(chat->source()) : ReasoningMarks{};
   const CallFormat calls =
@@ -115,7 +123,8 @@ void Server::Impl::load() {
                           .hang_seconds = config.hang_seconds,
                           .created = std::chrono::duration_cast<std::chrono::seconds>(
                                          std::chrono::system_clock::now().time_since_epoch())
-                                         .count()});
+                                         .count(),
+                          .abandoned = abandoned});
   say(fmt::format(
       "model {}: context {} tokens, KV cache {} pages of {} tokens ({:.1f} MiB), {} sequences at "
       "once, steps of {} tokens at most{}",
@@ -172,22 +181,29 @@ void Server::load() {
   impl_->load();
 }
 
-bool Server::drain() {
+Drained Server::drain() {
   impl_->router.drain();
-  if (impl_->engine == nullptr) return true;
-  const bool ended = impl_->engine->drain(impl_->config.drain_seconds);
-  if (!ended) impl_->engine->requests().cancel_all();
+  if (impl_->engine == nullptr) return Drained::whole;
+  Engine& engine = *impl_->engine;
+  Drained drained = Drained::whole;
+  if (!engine.drain(impl_->hangs() ? 0 : impl_->config.drain_seconds)) {
+    engine.requests().cancel_all();
+    drained = engine.drain(kLastWords) ? Drained::cut : Drained::hung;
+    impl_->abandoned = drained == Drained::hung;
+  }
   // Answers and errors that were made have to reach their clients.
-  const auto deadline = std::chrono::steady_clock::now() + kLastWords;
+  const double deadline = steady_seconds() + kLastWords;
   impl_->http->stop_accepting();
-  while (impl_->http->busy() > 0 && std::chrono::steady_clock::now() < deadline) {
+  while (impl_->http->busy() > 0 && steady_seconds() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return ended;
+  return drained;
 }
 
 std::string Server::error() const {
-  return impl_->engine == nullptr ? "" : impl_->engine->stats().error;
+  if (impl_->engine == nullptr) return "";
+  if (impl_->hangs()) return fmt::format("a step has not ended for {:.0f} s", impl_->silence());
+  return impl_->engine->stats().error;
 }
 
 }  // namespace braid::server

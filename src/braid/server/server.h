@@ -15,7 +15,17 @@
 
 namespace braid::server {
 
+// Of ServerConfig::hang_seconds: a step that long never ends.
+inline constexpr int kHangsUntilEnd = 4;
+
 enum class LogFormat { text, json, none };
+
+// How the answers of an ending server ended.
+enum class Drained {
+  whole,
+  cut,   // some with an error, since they took longer than `drain_seconds`
+  hung,  // some with an error, since a step does not end: the server must not be destroyed
+};
 
 struct ServerConfig {
   std::string model;  // a file or folder
@@ -54,9 +64,10 @@ class Server {
   // Loads the model and answers from then on. Fails as Model and Runner do.
   void load();
   // Takes no new requests, and waits until present requests have ended. Requests that run longer
-  // than `drain_seconds` end with an error: false.
-  bool drain();
-  // The error that ended the engine; empty: none did.
+  // than `drain_seconds` end with an error.
+  Drained drain();
+  // The error that ended the engine, or a step that hangs for kHangsUntilEnd times `hang_seconds`;
+  // empty: neither.
   std::string error() const;
 
  private:

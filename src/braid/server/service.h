@@ -1,9 +1,12 @@
 #pragma once
 
+#include <atomic>
+
 #include "braid/engine/chat_prompt.h"
 #include "braid/engine/requests/request_loop.h"
 #include "braid/grammar/grammar_store.h"
 #include "braid/server/metrics.h"
+#include "braid/server/schema/api_error.h"
 #include "braid/server/step_lanes.h"
 #include "braid/text/answer_parser.h"
 
@@ -26,9 +29,15 @@ struct Service {
   bool cache_per_key = false;  // as in ServerConfig, as the next field
   double hang_seconds = 30;
   int64_t created = 0;  // seconds of the Unix epoch at the model's loading
+  // Set once the engine gives no more ends: exchanges stop waiting for them.
+  const std::atomic<bool>& abandoned;
 
   const Tokenizer& tokenizer() const { return loaded.tokenizer; }
   int64_t vocabulary() const { return loaded.model.config().V; }
+  // Fails with 503 once `abandoned` is set.
+  void check_engine() const {
+    if (abandoned) throw ApiError(503, "the server ends while a step of the engine hangs");
+  }
 };
 
 }  // namespace braid::server

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <set>
 
@@ -66,6 +67,38 @@ TEST(StepWindow, NothingGoesBehindAStepWhoseLogitsTheHostReads) {
   window.put(step_of(1, true));
   EXPECT_TRUE(window.full());
   EXPECT_THROW(window.put(step_of(2)), std::logic_error);
+}
+
+TEST(StepWindow, PausesWhereThatMakesMoreTokens) {
+  const auto pauses = [](int64_t sampled, int64_t masked, double ms) {
+    StepUnderWay step = step_of(sampled);
+    step.sampled = sampled;
+    step.masked = masked;
+    return worth_a_pause(step, ms / 1e3);
+  };
+  // As many tokens in many steps: `masked` rows in every second one, or a pause before each.
+  for (const double ms : {0.2, 1.0, 5.8, 20.0}) {
+    for (int64_t sampled = 1; sampled <= 64; ++sampled) {
+      EXPECT_FALSE(pauses(sampled, 0, ms));
+      for (int64_t masked = 1; masked <= sampled; ++masked) {
+        double sitting = 0, pausing = 0;  // tokens in ten seconds
+        int64_t step = 0;
+        for (double at = 0; at < 10; at += ms / 1e3)
+          sitting += static_cast<double>(sampled - (step++ % 2 == 0 ? 0 : masked));
+        for (double at = 0; at < 10; at += ms / 1e3 + kPauseSeconds)
+          pausing += static_cast<double>(sampled);
+        if (std::abs(pausing / sitting - 1) < 2e-3) continue;  // either is right
+        EXPECT_EQ(pauses(sampled, masked, ms), pausing > sitting)
+            << masked << " of " << sampled << ", steps of " << ms << " ms";
+      }
+    }
+  }
+  // An H100, Llama-3-8B's shape: 8 of 32, but not one of 32; one of 32 where steps take longer.
+  EXPECT_TRUE(pauses(32, 8, 5.8));
+  EXPECT_TRUE(pauses(32, 3, 5.8));
+  EXPECT_FALSE(pauses(32, 1, 5.8));
+  EXPECT_TRUE(pauses(32, 1, 16));
+  EXPECT_FALSE(pauses(32, 32, 0)) << "no step has ended yet";
 }
 
 TEST(StepSizes, HoldEveryStepAndRoundUpLittle) {

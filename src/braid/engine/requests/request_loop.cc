@@ -257,8 +257,7 @@ void RequestLoop::Impl::put(const Step& step) {
     for (const StepRow& row : step.rows) end(row.id, AnswerReason::error, result.refused);
     return;
   }
-  ++stats.steps;
-  stats.step_tokens = step.tokens;
+  stats.add_step(step.tokens);
 }
 
 void RequestLoop::Impl::take() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "braid/engine/requests/answer.h"
@@ -9,6 +11,11 @@
 #include "braid/io/tokenizer.h"
 
 namespace braid {
+
+// Most tokens of each class of steps in RequestStats::steps_by_tokens; longer steps are the last
+// class.
+inline constexpr std::array<int64_t, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                             512, 1024, 2048, 4096, 8192, 16384};
 
 // What a loop does and has done, for metrics and health.
 struct RequestStats {
@@ -20,13 +27,24 @@ struct RequestStats {
   int64_t late_masks = 0;         // masks for which a request sat steps out
   int64_t late_preparations = 0;  // of plans, graphs and memory, after the loop began
   int64_t step_tokens = 0;        // of the last step
-  double step_seconds = 0;        // of all steps: the ranks' time
-  double host_seconds = 0;        // of all steps: this thread's time beside waiting and sampling
-  double sample_seconds = 0;      // of all steps: choosing tokens
-  double last_turn = 0;           // when the loop last ended a step or an idle turn, steady clock
-  double oldest_wait = 0;         // seconds
+  int64_t all_step_tokens = 0;    // of all steps
+  // Number of steps per class of kStepTokenBounds.
+  std::array<int64_t, kStepTokenBounds.size() + 1> steps_by_tokens{};
+  double step_seconds = 0;    // of all steps: the ranks' time
+  double host_seconds = 0;    // of all steps: this thread's time beside waiting and sampling
+  double sample_seconds = 0;  // of all steps: choosing tokens
+  double last_turn = 0;       // when the loop last ended a step or an idle turn, steady clock
+  double oldest_wait = 0;     // seconds
   StepCost cost;
   std::string error;  // the error that ended the loop; empty: none did
+
+  void add_step(int64_t tokens) {
+    ++steps;
+    step_tokens = tokens;
+    all_step_tokens += tokens;
+    const auto bound = std::ranges::lower_bound(kStepTokenBounds, tokens);
+    ++steps_by_tokens[static_cast<size_t>(bound - kStepTokenBounds.begin())];
+  }
 };
 
 // Answers many requests at once: one thread owns the runner, the KV pages and the order of steps;

@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kMostWorkers = 8;
 constexpr std::chrono::microseconds kGrace{300};  // for new masks, while a device has a step to do
-// With two steps under way, a request with masks misses every second step. With a single step under
-// way all requests wait for the host, a small part of a step. Giving up the second step pays if at
-// least a sequence in eight has masks.
-constexpr int64_t kOthersForAMask = 8;
 
 // Log-probabilities of a row's prompt, from the second token on.
 void score_prompt(ActiveRequest& request, const StepRow& row, const TensorView& logits,
@@ -119,8 +115,7 @@ void RequestSteps::prepare(const std::shared_ptr<ActiveRequest>& request) {
 
 bool RequestSteps::one_by_one() const {
   if (window_.empty() || queue_->slots() == 0) return false;
-  const StepUnderWay& newest = window_.newest();
-  return newest.masked > 0 && newest.masked * kOthersForAMask >= newest.sampled;
+  return worth_a_pause(window_.newest(), step_seconds_);
 }
 
 std::vector<LateToken> RequestSteps::look(const ActiveRequests& active, const Chosen& chosen) {
@@ -206,6 +201,7 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
 EndedRequests RequestSteps::take(const ActiveRequests& active, const Chosen& chosen) {
   const StepUnderWay under_way = window_.take();
   const EndedStep step = queue_->take();
+  step_seconds_ = step.seconds;
   EndedRequests ended{.step = under_way.step,
                       .seconds = step.seconds,
                       .waited = queue_->depth() > 1 ? step.waited : 0};

@@ -85,8 +85,7 @@ class RequestSteps {
   std::vector<LateToken> look(const ActiveRequests& active, const Chosen& chosen);
   // Whether some request waits for a mask.
   bool waits() const { return !waiting_.empty(); }
-  // Whether a step is better put in when none is under way: many requests of the newest have masks,
-  // and would miss the next.
+  // Whether the next step is better put in when none is under way (worth_a_pause).
   bool one_by_one() const;
   int64_t late_masks() const { return late_masks_; }
 
@@ -126,6 +125,7 @@ class RequestSteps {
   StepWindow window_;
   std::vector<RequestId> waiting_;  // requests held in the scheduler for late masks
   int64_t late_masks_ = 0;
+  double step_seconds_ = 0;  // of the step taken last
   const std::function<void()> mask_made_;
   Workers workers_;
 };

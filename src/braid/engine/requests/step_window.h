@@ -15,6 +15,15 @@ struct StepUnderWay {
   int64_t sampled = 0, masked = 0;  // rows that sample; of these, rows with masks
 };
 
+// Time that a device idles between two steps where the second is put in behind the end of the
+// first: 0.23 ms on an H100 with 32 requests.
+inline constexpr double kPauseSeconds = 0.25e-3;
+
+// Whether a device should pause behind `newest`, so that the next step holds the requests with
+// masks: without a pause these miss every second step, with a pause every step takes longer.
+// Chooses the way to more tokens a second. `step_seconds`: of a step; 0: unknown.
+bool worth_a_pause(const StepUnderWay& newest, double step_seconds);
+
 // The steps under way, the oldest first. Not for several threads.
 class StepWindow {
  public:

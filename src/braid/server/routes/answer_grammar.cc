@@ -113,6 +113,7 @@ boost::asio::awaitable<std::shared_ptr<const CompiledGrammar>> compiled(Service&
     }
     co_await exchange.wait(kLook);
     if (exchange.gone()) co_return nullptr;
+    service.check_engine();
   }
 }
 

@@ -13,6 +13,7 @@ namespace asio = boost::asio;
 
 constexpr int64_t kMaxBuffered = int64_t{4} << 20;  // bytes that a slow reader may leave unread
 constexpr double kCommentSeconds = 5;               // proxies close a connection that says nothing
+constexpr double kLook = 1;                         // seconds between two looks at the engine
 
 // Requests of an exchange; unfinished requests are cancelled at the exchange's end.
 class Submitted {
@@ -84,12 +85,15 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
   while (!submitted.empty()) {
     std::optional<AnswerEvent> event = channel->pop();
     if (!event) {
-      co_await exchange.wait(kCommentSeconds);
+      co_await exchange.wait(kLook);
       if (exchange.gone()) co_return;
       if (channel->overflown()) throw ApiError(503, "the client reads too slowly");
       event = channel->pop();
     }
     if (!event) {
+      run.service.check_engine();
+      if (steady_seconds() - last_sent < kCommentSeconds) continue;
+      last_sent = steady_seconds();
       // Nothing came for a while: proxies have to see a sign of life.
       co_await begin(run);
       if (run.stream) co_await exchange.comment();
