@@ -45,7 +45,7 @@ TEST_F(ServeTest, TakesItsSettingsAndEndsOnASignal) {
   const std::string err = read(path("err"));
   EXPECT_THAT(err, HasSubstr("max-running = 5, "));
   EXPECT_THAT(err, HasSubstr("max-waiting = 7, "));
-  EXPECT_THAT(err, HasSubstr("max-model-len = "));
+  EXPECT_THAT(err, HasSubstr("max-model-len = 0, "));
   EXPECT_THAT(err, HasSubstr("no-prefix-cache = true"));
   EXPECT_THAT(err, HasSubstr("drain-timeout = 30, ")) << "defaults are printed, too";
   EXPECT_THAT(err, HasSubstr("no prefix cache"));
