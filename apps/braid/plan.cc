@@ -134,6 +134,9 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--ep", o->step.ep, "sets of the ranks that divide experts by number")
       ->capture_default_str();
+  command->add_option("--sp", o->step.sp,
+                      "divides the prompt's tokens over the ranks instead: ring, ulysses, usp, tas "
+                      "or torus; --schedule is then sequence_parallel by default");
   command->add_option("--machines", o->step.machines,
                       "MACHINESxDEVICES, in place of --tp or of as many");
   command->add_option("--profile", o->step.profile, "of the device: a name or a .json file")
@@ -148,7 +151,7 @@ void add_plan(CLI::App& app) {
   command->add_option("--trace", o->trace, "write the simulated timeline here (Perfetto)");
   command->add_option("--plot", o->plot, "draw the simulated timeline here (SVG)");
   command->add_flag("--json", o->json, "print one JSON object");
-  for (const char* given : {"--launches", "--trace", "--plot"}) {
+  for (const char* given : {"--sp", "--launches", "--trace", "--plot"}) {
     cluster->excludes(command->get_option(given));
   }
   add_plan_prompt(*command);
@@ -170,6 +173,9 @@ void add_plan(CLI::App& app) {
       o->step.tp = parse_topology(o->step.machines).ranks();
     }
     if (o->step.ep > 1 && o->step.tp == 1) o->step.tp = o->step.ep;
+    if (!o->step.sp.empty() && command->count("--schedule") == 0) {
+      o->step.schedule = "sequence_parallel";
+    }
     plan(*o);
   });
 }

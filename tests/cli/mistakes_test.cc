@@ -131,6 +131,9 @@ TEST_F(MistakesTest, CommandsThatOtherProgramsHave) {
   EXPECT_THAT(braid("help serve").out, HasSubstr("OpenAI"));
   expect_refused("plan --config " + path("hf/config.json") + " --profile b200", 1,
                  "none such comes with Braid (they are: a100, h100, h200)");
+  const std::string divided = "plan --config " + path("hf/config.json") + " --sp ring ";
+  expect_refused(divided, 2, "wanted are 2 ranks or more");
+  expect_refused(divided + "--tp 2 --schedule auto", 2, "name a strategy");
 }
 
 // Of programs that this build has: without CUDA there is none.
