@@ -13,7 +13,7 @@ namespace braid {
 enum class ErrorCode {
   kInvalidArgument,  // the caller asked for something that is not allowed
   kNotFound,         // a file, tensor, op or name that does not exist
-  kMalformed,        // bytes or text that break their format
+  kMalformed,        // bytes or text in a broken format
   kUnsupported,      // well-formed, and not something this build can do
   kResource,         // memory, disk, or a stated limit is exhausted
   kDeadline,         // a bounded wait ran out

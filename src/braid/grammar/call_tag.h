@@ -9,12 +9,12 @@
 
 namespace braid {
 
-// A function that an answer may call.
+// A callable function for an answer.
 struct CallableFunction {
   std::string name;
   nlohmann::ordered_json parameters;  // a schema; null: any object
   bool strict = false;                // calls fulfil the schema, or the request is refused
-  std::string place;                  // of the function in the request, for errors
+  std::string place;                  // place in the request, for errors
 };
 
 struct CallRules {

@@ -18,8 +18,8 @@ class CharacterSet {
   static CharacterSet digits();
   static CharacterSet word();
   static CharacterSet ascii_blanks();
-  static CharacterSet blanks();           // of Unicode
-  static CharacterSet line_ends();        // that `.` leaves out
+  static CharacterSet blanks();           // Unicode's blanks
+  static CharacterSet line_ends();        // characters outside `.`
   static CharacterSet escaped_in_json();  // in strings: ", \ and control characters
 
   void add(uint32_t first, uint32_t last);  // both inclusive

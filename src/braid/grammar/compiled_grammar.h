@@ -13,7 +13,7 @@ namespace braid {
 struct GrammarTokens {
   std::vector<std::string> texts;  // bytes by id; empty: a special token, which no grammar matches
   std::vector<int32_t> ends;       // ids that may come once the answer is complete, and only then
-  int64_t vocabulary = 0;          // rows of the model's head
+  int64_t vocabulary = 0;          // rows in the model's head
 };
 
 // How far an answer has come in its grammar. Not for several threads.
@@ -31,7 +31,7 @@ class CompiledGrammar {
  public:
   virtual ~CompiledGrammar() = default;
   virtual std::unique_ptr<GrammarMatcher> begin() const = 0;
-  virtual int64_t bytes() const = 0;  // of memory, about
+  virtual int64_t bytes() const = 0;  // bytes in memory, about
 };
 
 // xgrammar for one model. In builds without xgrammar the constructor fails with kUnsupported.

@@ -116,7 +116,7 @@ class Process {
     id_ = -1;
     return status;
   }
-  // Bytes of memory in use.
+  // Bytes in use.
   int64_t memory() const {
     std::ifstream file("/proc/" + std::to_string(id_) + "/statm");
     int64_t pages = 0, resident = 0;

@@ -12,14 +12,14 @@ namespace braid {
 struct GrammarLimits {
   double seconds = 10;
   int64_t memory = int64_t{512} << 20;  // bytes
-  int64_t result = int64_t{32} << 20;   // bytes of the compiled text
+  int64_t result = int64_t{32} << 20;   // bytes in the compiled text
 };
 
 // The program that compiles: the running program, with the argument below.
 inline constexpr const char* kThisProgram = "/proc/self/exe";
 inline constexpr const char* kHelperArgument = "compile-grammar";
 
-// What a helper process reads: tokens and tag.
+// A helper process' input: tokens and tag.
 std::string helper_input(const GrammarTokens& tokens, const std::string& tag);
 
 // The helper process: reads helper_input() from stdin, writes the compiled text to stdout. Returns

@@ -45,7 +45,7 @@ class GrammarMask {
  private:
   enum class State {
     before,  // the text so far is a part of the opening mark, perhaps nothing
-    inside,  // of the reasoning
+    inside,  // inside the reasoning
     answer,
   };
 
@@ -119,7 +119,7 @@ class GrammarMask {
   const ReasoningMarks marks_;
   std::unique_ptr<GrammarMatcher> matcher_;
   State state_;
-  bool follows_ = true;  // what has come follows the grammar
+  bool follows_ = true;  // the text so far follows the grammar
   std::string held_;     // may be part of a mark
   size_t seen_ = 0;      // tokens
   std::vector<uint32_t> words_;

@@ -10,7 +10,7 @@ namespace braid {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{50};  // between two looks whether a caller still waits
-constexpr int64_t kOverhead = 4096;             // bytes of an entry without a grammar
+constexpr int64_t kOverhead = 4096;             // bytes per entry without a grammar
 
 }  // namespace
 

@@ -22,7 +22,7 @@
 namespace braid {
 
 struct GrammarConfig {
-  std::string program = kThisProgram;  // that compiles, as a process
+  std::string program = kThisProgram;  // the compiling program
   GrammarLimits limits;
   int compilers = 8;                   // processes at once: slow ones leave others room
   int64_t most_waiting = 64;           // tags waiting for a process
@@ -38,7 +38,7 @@ class GrammarStore {
  public:
   // Fails with kUnsupported in builds without grammars.
   GrammarStore(const Tokenizer& tokenizer, int64_t vocabulary, GrammarConfig config);
-  // Kills what compiles.
+  // Kills running compilations.
   ~GrammarStore();
 
   // A tag on its way to a grammar.
@@ -85,7 +85,7 @@ class GrammarStore {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, Entry> entries_;
-  std::list<std::string> ages_;  // of the entries, the latest used first
+  std::list<std::string> ages_;  // entries, the latest used first
   std::deque<std::string> queue_;
   int64_t bytes_ = 0;
   std::vector<std::thread> threads_;

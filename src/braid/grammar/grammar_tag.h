@@ -14,7 +14,7 @@ std::string schema_tag(const nlohmann::ordered_json& schema);
 // Any JSON object.
 std::string object_tag();
 std::string regex_tag(std::string_view pattern);
-// Any of the texts.
+// A tag for any text in `texts`.
 std::string choice_tag(const std::vector<std::string>& texts);
 // A grammar in EBNF whose rule `root` is the answer.
 std::string ebnf_tag(std::string_view grammar);

@@ -44,7 +44,7 @@ constexpr Named kWords[] = {{"properties", kObject},
                             {"exclusiveMinimum", kNumber},
                             {"exclusiveMaximum", kNumber},
                             {"multipleOf", kNumber}};
-// Words that hold no answer to anything.
+// Words without effect on answers.
 constexpr std::string_view kNotes[] = {"title",    "description", "default",  "examples",
                                        "example",  "deprecated",  "readOnly", "writeOnly",
                                        "$comment", "$schema",     "$id",      "discriminator"};
@@ -245,7 +245,7 @@ class SchemaReader {
     }
   }
 
-  // A bound on a size; none where absent.
+  // A bound on a size; none if absent.
   static std::optional<int64_t> size_of(const Json& schema, const char* word,
                                         const std::string& place) {
     const auto it = schema.find(word);

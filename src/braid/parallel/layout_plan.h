@@ -17,7 +17,7 @@ namespace braid {
 // `q`.
 struct TokenSharding {
   SequenceMesh mesh;
-  SequenceLayout q;   // tokens of this step
+  SequenceLayout q;   // this step's tokens
   SequenceLayout kv;  // keys in each rank's cache, including this step's
   // Queries go to the keys, wherever these are, in place of the mesh's mode: `kv` is then
   // empty.

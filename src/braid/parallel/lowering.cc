@@ -156,7 +156,7 @@ class Lowering {
   }
 
   bool exchanges() const { return exchanges_expert_rows(plan_); }
-  // Where a rank's rows are between the exchanges.
+  // A rank's rows between the exchanges.
   Placement rows_of_rank() const { return plan_.P > 1 ? token_parts_ : Placement::replicated(); }
 
   // Rows with wanted logits come from the group that has each.
@@ -251,7 +251,7 @@ class Lowering {
     define(op.outputs[0], out, token_parts_);
   }
 
-  // Attention whose queries go to the keys.
+  // Attention with queries that go to the keys.
   void lower_attention_apart(const Op& op, int index) {
     const KeysApart& apart = *plan_.tokens->apart;
     const int64_t T = plan_.tokens->q.length();
@@ -371,12 +371,12 @@ class Lowering {
   bool cuts_ = false;
   PlacedPrograms made_;
   const Placement& token_parts_;
-  std::vector<ValueId> map_;  // logical value -> value of every rank
+  std::vector<ValueId> map_;  // logical value -> each rank's value
   ValueId kv_slots_ = kNoValue;
-  ValueId scores_ = kNoValue;  // of keys, by the attention before
+  ValueId scores_ = kNoValue;  // keys' scores, by the attention before
   KeysApartInputs apart_;
-  std::optional<ExpertExchange> exchange_;                   // of the last mixture
-  std::vector<KeysApartBuffers> apart_open_;                 // of the next attentions
+  std::optional<ExpertExchange> exchange_;                   // the last mixture's
+  std::vector<KeysApartBuffers> apart_open_;                 // for the next attentions
   std::map<ValueId, std::pair<ValueId, ValueId>> appended_;  // k and v, by the cache of the keys
 };
 

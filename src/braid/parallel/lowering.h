@@ -15,7 +15,7 @@ struct RankProgram {
   std::map<ValueId, Placement> widths;  // the second cut of doubly cut weights
 };
 
-// A rank's part of a shard.
+// A rank's part in a shard.
 inline const Range& part_of(const Placement& placement, int rank) {
   return placement.parts[static_cast<size_t>(rank) % placement.parts.size()];
 }

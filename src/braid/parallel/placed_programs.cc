@@ -119,7 +119,7 @@ bool PlacedPrograms::divides_into_token_parts(ValueId id) const {
 
 ValueId PlacedPrograms::convert(ValueId id, const Placement& want, const Op* consumer) {
   if (placed(id) == want) return id;
-  // A sum over one rank is whole.
+  // A sum over a single rank is whole.
   if (plan_.P == 1 && placed(id).is_partial() && want.is_replicated()) return id;
   const bool to_parts = want == token_parts_ && divides_into_token_parts(id);
   if (want.is_replicated() || to_parts) {

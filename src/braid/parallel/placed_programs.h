@@ -59,12 +59,12 @@ class PlacedPrograms {
   std::vector<RankProgram>& ranks() { return ranks_; }
 
  private:
-  // Facts of a value common to all ranks.
+  // A value's facts, equal on all ranks.
   struct Common {
-    ValueType whole;                // before it is divided
+    ValueType whole;                // before the division
     int producer = -1;              // logical op
     Placement width;                // the second cut of an expert's weights and rows
-    ValueId replicated = kNoValue;  // the same value, converted: it is done once
+    ValueId replicated = kNoValue;  // the same value, converted once
     ValueId token_parts = kNoValue;
   };
   const Placement& width(ValueId id) const { return common_[static_cast<size_t>(id)].width; }
@@ -75,7 +75,7 @@ class PlacedPrograms {
   const LayoutPlan& plan_;
   const Placement token_parts_;
   std::vector<RankProgram> ranks_;
-  std::vector<Common> common_;  // [values of a rank]
+  std::vector<Common> common_;  // [a rank's values]
 };
 
 }  // namespace braid

@@ -79,7 +79,7 @@ LayoutPlan row_parallel(const Program& program, const SequenceMesh& mesh,
 
 namespace {
 
-// A meeting of all ranks.
+// All ranks meet.
 std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vector<ValueId> closed,
                           std::vector<ValueType> opens) {
   std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);

@@ -36,7 +36,7 @@ std::vector<Range> divide(int64_t n, int64_t granule, int P, std::string_view wh
   return parts;
 }
 
-// A product of a linear.
+// A linear's product.
 struct Product {
   const Op* linear = nullptr;
   size_t index = 0;
@@ -252,7 +252,7 @@ class WeightDivision {
   const Program& program_;
   const std::vector<int> readers_;
   std::vector<const Op*> producer_;                // [values]
-  std::vector<std::pair<Product, Origin>> joins_;  // linears that read nothing else
+  std::vector<std::pair<Product, Origin>> joins_;  // linears with no other reader
   LayoutPlan plan_;
 };
 

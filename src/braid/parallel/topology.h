@@ -18,9 +18,9 @@ struct Link {
 struct Topology {
   int machines = 1;
   int devices = 1;        // per machine
-  Link machine_link;      // between devices of a machine
+  Link machine_link;      // between a machine's devices
   Link cluster_link;      // between machines
-  bool emulated = false;  // machines made up on one host
+  bool emulated = false;  // several machines made up on a host
   bool mapped = true;     // kernels store into the memory of their machine's other devices
 
   int ranks() const { return machines * devices; }

@@ -21,7 +21,7 @@ class Builder {
   const ValueType& type(ValueId id) const { return program_.value(id).type; }
 
   ValueId input(std::string name, const ValueType& type);
-  ValueId weight(std::string name, const ValueType& type);  // once per name: later calls return it
+  ValueId weight(std::string name, const ValueType& type);  // once per name, then the same value
   ValueId state(std::string name, const ValueType& type);
 
   // Appends an op; its output types come from the op's shape rule.

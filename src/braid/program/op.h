@@ -33,7 +33,7 @@ struct OpCall {
   const Op* op = nullptr;
   std::span<const TensorView> in;
   std::span<const TensorView> out;
-  BatchAxis axis = BatchAxis::none;  // of the first input
+  BatchAxis axis = BatchAxis::none;  // the first input's
   BatchPart* part = nullptr;         // an op that writes an axis' extent writes here
 
   const Extents& extents() const { return part->count; }
@@ -106,7 +106,7 @@ struct OpDef {
   std::vector<Transfer> (*transfers)(const Attrs& attrs, TypeList in, const Work& work) = nullptr;
   CollectiveTraits collective = {};
   RateTraits rate = {};
-  const PhaseTraits* phases = nullptr;  // null: one phase
+  const PhaseTraits* phases = nullptr;  // null: a single phase
   bool runs = true;                     // false: its outputs have no contents yet, and nothing runs
 };
 

@@ -29,12 +29,12 @@ enum class RemoteUse : uint8_t {
 struct Transfer {
   int peer = 0;           // rank of the world; the call's own rank: a copy in own memory
   bool incoming = false;  // from the peer
-  double bytes = 0;       // none: the peer is told of something
+  double bytes = 0;       // none: the peer only gets a signal
 };
 
 // How the ranks of a group run an op together.
 struct CollectiveTraits {
-  int (*ranks)(const Attrs& attrs) = nullptr;  // of the group; null: all ranks
+  int (*ranks)(const Attrs& attrs) = nullptr;  // the group's; null: all ranks
   bool sums = false;      // every rank gets a sum over ranks, in one shot or two
   int rounds = 1;         // rounds of messages, unless the op sums
   bool computes = false;  // tile by tile beside its communication, in a kernel

@@ -16,8 +16,8 @@ enum class BatchAxis : uint8_t {
   none,
   token,     // packed tokens of all the batch's sequences
   shard,     // this rank's even part of the tokens, if ranks divide tokens
-  sequence,  // sequences of the batch
-  row,       // tokens whose logits are wanted
+  sequence,  // the batch's sequences
+  row,       // tokens with wanted logits
   // A row for each expert chosen by each token of this rank, by expert, then by token. The choosing
   // op writes this axis' extent; a launch of several micro-batches has no such rows.
   expert_row,
@@ -81,7 +81,7 @@ struct ValueType {
 
 std::string to_string(const ValueType& type);  // "f32[token=512, 576]"
 
-// Bytes of a value, packed.
+// A value's packed bytes.
 int64_t bytes_of(const ValueType& type);
 
 using ValueId = int32_t;

@@ -16,7 +16,7 @@ class Metrics {
   Metrics(const std::string& prefix, const std::string& model, const SchedulerConfig& limits);
   ~Metrics();
 
-  void rejected();                           // a request that was not accepted
+  void rejected();                           // a refused request
   void accepted(int n, int64_t max_tokens);  // a request's choices and limit
   void token_gap(double seconds);            // between two pieces of an answer
   void ended(const AnswerEnd& end);

@@ -35,18 +35,18 @@ struct ServerConfig {
   std::vector<ApiKey> keys;  // none: no key is asked for
   LogFormat log = LogFormat::text;
   std::string metrics_prefix = "braid";
-  EngineConfig engine;        // device, ranks, threads, strategy; max_context 0: what fits
+  EngineConfig engine;        // device, ranks, threads, strategy; max_context 0: as memory allows
   SchedulerConfig scheduler;  // limits; pages and context are worked out here
-  int64_t kv_bytes = 0;       // as of RequestLimits, and the next two
+  int64_t kv_bytes = 0;       // as in RequestLimits, like the next two
   int64_t graph_bytes = int64_t{1} << 30;
   bool sample_on_host = false;
   // Loads the model; empty: from the file or folder.
   std::function<std::unique_ptr<LoadedModel>()> open;
-  GrammarConfig grammars;                  // of structured output
+  GrammarConfig grammars;                  // for structured output
   double drain_seconds = 30;               // for running answers, once the server is to end
   bool cache_per_key = false;              // keys share no cached prompts
   double hang_seconds = 30;                // without an ended step or idle turn: not healthy
-  std::optional<SamplingParams> defaults;  // of requests; none: the model's, else OpenAI's
+  std::optional<SamplingParams> defaults;  // for requests; none: the model's, else OpenAI's
 };
 
 // A server from its first line to its last. Listens at once and answers 503 until the model is

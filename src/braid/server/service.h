@@ -16,15 +16,15 @@ namespace braid::server {
 struct Service {
   const LoadedModel& loaded;
   RequestLoop& loop;
-  const ChatPrompt* chat = nullptr;     // null where the model brings no chat template
-  ReasoningMarks marks;                 // that the chat template writes
+  const ChatPrompt* chat = nullptr;     // null without a chat template
+  ReasoningMarks marks;                 // marks in the chat template's text
   CallFormat calls = CallFormat::none;  // likewise
-  GrammarStore* grammars = nullptr;     // null in a build without them
+  GrammarStore* grammars = nullptr;     // null in a build without grammars
   std::string name;                     // the model's name for clients
-  int64_t max_context = 0;              // tokens of a sequence
+  int64_t max_context = 0;              // tokens per sequence
   SamplingParams defaults;              // for fields missing in a request
   Metrics& metrics;
-  StepLanes* lanes = nullptr;  // null where steps are not measured
+  StepLanes* lanes = nullptr;  // null if steps are not measured
   const SchedulerConfig& limits;
   bool cache_per_key = false;  // as in ServerConfig, as the next field
   double hang_seconds = 30;

@@ -11,7 +11,7 @@ namespace braid {
 // pages.
 struct KvHolding {
   std::vector<int32_t> pages;           // shared and private
-  std::vector<PrefixTree::Node*> path;  // nodes of the first path.size() pages
+  std::vector<PrefixTree::Node*> path;  // nodes for the first path.size() pages
   PrefixTree::Node* root = nullptr;     // null: nothing is held
 
   bool empty() const { return root == nullptr; }
@@ -27,7 +27,7 @@ class KvStore {
   struct Counts {
     int64_t free = 0;    // hold nothing
     int64_t cached = 0;  // hold a prefix, in no sequence's hands
-    int64_t held = 0;    // in the hands of sequences
+    int64_t held = 0;    // pages held by sequences
   };
   Counts counts() const;
   int64_t total() const { return pages_.total(); }

@@ -19,13 +19,13 @@ namespace braid {
 class PrefixTree {
  public:
   struct Node {
-    Node* parent = nullptr;    // null: a root, which has no page
+    Node* parent = nullptr;    // null: a root, without a page
     std::vector<int32_t> ids;  // [page_size]
-    int32_t page = -1;         // number of the page in the KV cache
+    int32_t page = -1;         // page number in the KV cache
     int64_t holders = 0;       // sequences that hold this node and its ancestors
     uint64_t last_use = 0;     // when the last holder let go, in calls
-    std::string_view salt;     // of a root
-    std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;  // by hash of their ids
+    std::string_view salt;     // a root's salt
+    std::unordered_multimap<uint64_t, std::unique_ptr<Node>> children;  // by hash of the ids
   };
 
   explicit PrefixTree(int64_t page_size) : page_size_(page_size) {}
@@ -58,7 +58,7 @@ class PrefixTree {
   void hold(Node& node);
   void release(Node& node);
   void forget_root(Node& root);
-  // Leaves that nobody holds wait here for eviction.
+  // Leaves without holders wait here for eviction.
   void offer(Node& node);
 
   const int64_t page_size_;

@@ -19,7 +19,7 @@ namespace braid::server {
 struct LoadResult {
   std::string error;   // its kind: "connect", "timeout", "cut off", "status 429", "error event",
                        // "shape"; empty: the answer is whole and has OpenAI's shape
-  std::string detail;  // of the error
+  std::string detail;  // the error's text
   double begin = 0, end = 0;
   StreamFacts facts;
 };
@@ -27,7 +27,7 @@ struct LoadResult {
 // Sends requests to a server over connections that are kept and used again.
 class LoadClient {
  public:
-  // `config` outlives it.
+  // `config` outlives the client.
   LoadClient(boost::asio::any_io_executor executor, const LoadConfig& config)
       : executor_(std::move(executor)), config_(config) {}
 

@@ -22,28 +22,28 @@ struct GoodputLimits {
 struct LoadConfig {
   std::string host = "127.0.0.1";
   int port = 8000;
-  std::string base = "/v1";  // of the paths
-  std::string model;         // empty: the first that GET {base}/models names
+  std::string base = "/v1";  // prefix for all paths
+  std::string model;         // empty: the first in GET {base}/models
   std::string key;           // API key; empty: none is sent
   bool chat = true;          // {base}/chat/completions, else {base}/completions
 
   DatasetKind dataset = DatasetKind::random;
-  std::string file;          // of DatasetKind::jsonl
+  std::string file;          // for DatasetKind::jsonl
   int64_t requests = 100;    // a file's first lines, again from the beginning after the last
   int64_t input_len = 256;   // tokens in a prompt, behind its prefix
-  int64_t output_len = 128;  // tokens of an answer
+  int64_t output_len = 128;  // tokens per answer
   double range_ratio = 0;    // lengths are uniform in [len * (1 - ratio), len * (1 + ratio)]
-  int64_t prefix_len = 512;  // tokens that prompts share
+  int64_t prefix_len = 512;  // tokens in a shared prefix
   int64_t prefixes = 4;      // different ones
   bool ignore_eos = false;
   double temperature = 0;
-  Json extra = Json::object();  // members that every body gets
+  Json extra = Json::object();  // extra members for every body
 
   double rate = 0;  // requests per second; 0: as fast as `concurrency` allows
   Arrivals arrivals = Arrivals::poisson;
   int64_t concurrency = 0;  // requests under way at most; 0: no limit
   uint64_t seed = 1;
-  double timeout = 600;  // seconds for one request
+  double timeout = 600;  // seconds per request
   int64_t warm_up = 1;   // requests before, not measured
   GoodputLimits goodput;
 };

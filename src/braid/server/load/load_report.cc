@@ -40,7 +40,7 @@ std::string date_text() {
   return {text, std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &tm)};
 }
 
-// A request whose answer is whole.
+// A request with a whole answer.
 struct Timed {
   double ttft, tpot, e2el;
   int64_t tokens;

@@ -8,7 +8,7 @@
 namespace braid::server {
 
 struct LoadRun {
-  LoadConfig config;  // with the model that was found
+  LoadConfig config;  // with the found model
   WordCost words;
   double seconds = 0;  // from the first request to the last answer
   int64_t most_at_once = 0;

@@ -5,7 +5,7 @@
 namespace braid::server {
 namespace {
 
-constexpr int64_t kEventBytes = 64;  // of an event itself, about
+constexpr int64_t kEventBytes = 64;  // an event's own, about
 
 }  // namespace
 

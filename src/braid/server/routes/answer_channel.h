@@ -15,11 +15,11 @@ namespace braid::server {
 
 // A piece of an answer to a request, or the answer's end.
 struct AnswerEvent {
-  int index = 0;  // of the choice
+  int index = 0;  // the choice's
   std::string text;
   std::vector<SampledToken> tokens;
   int64_t answer_tokens = 0;         // of the choice so far
-  std::vector<SampledToken> prompt;  // log-probabilities of the prompt, once
+  std::vector<SampledToken> prompt;  // the prompt's log-probabilities, once
   std::optional<AnswerEnd> end;
 };
 
@@ -47,7 +47,7 @@ class AnswerChannel {
 // Puts one choice's answer into the channel.
 class ChannelSink : public AnswerSink {
  public:
-  // `metrics` outlives it.
+  // `metrics` outlives the sink.
   ChannelSink(std::shared_ptr<AnswerChannel> channel, int index, Metrics& metrics)
       : channel_(std::move(channel)), index_(index), metrics_(metrics) {}
 

@@ -9,10 +9,10 @@
 
 namespace braid::server {
 
-// What an event adds to a choice.
+// An event's addition to a choice.
 struct ChoicePiece {
   AnswerParts parts;
-  std::vector<SampledToken> tokens;  // where log-probabilities are wanted
+  std::vector<SampledToken> tokens;  // if log-probabilities are wanted
   std::vector<SampledToken> prompt;  // likewise, once
 };
 
@@ -21,9 +21,9 @@ struct Choice {
   std::string text;  // its content
   std::string reasoning;
   std::vector<ToolCall> calls;
-  std::vector<SampledToken> tokens;  // where log-probabilities are wanted
+  std::vector<SampledToken> tokens;  // if log-probabilities are wanted
   std::vector<SampledToken> prompt_tokens;
-  int64_t reasoning_tokens = 0;  // once it has ended
+  int64_t reasoning_tokens = 0;  // set at the end
   // Up to the call that completes the answer; 0: the answer ends by itself. Tokens that are
   // computed until the request's end is noticed depend on time and do not count.
   int64_t needed_tokens = 0;
@@ -61,7 +61,7 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id);
 Json token_bytes(const Tokenizer& tokenizer, int32_t id);
 // JSON has no infinities: at least -9999.
 double finite_logprob(float logprob);
-// {"token", "logprob", "bytes", "top_logprobs"} of each token.
+// Each token's {"token", "logprob", "bytes", "top_logprobs"}.
 Json token_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens);
 
 // A new id for a call; `format` decides its form.

@@ -11,8 +11,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr int64_t kMaxBuffered = int64_t{4} << 20;  // bytes that a slow reader may leave unread
-constexpr double kCommentSeconds = 5;               // proxies close a connection that says nothing
+constexpr int64_t kMaxBuffered = int64_t{4} << 20;  // bytes a slow reader may leave unread
+constexpr double kCommentSeconds = 5;               // proxies close a silent connection
 constexpr double kLook = 1;                         // seconds between two looks at the engine
 
 // Requests of an exchange; unfinished requests are cancelled at the exchange's end.
@@ -27,7 +27,7 @@ class Submitted {
 
   void add(int index, RequestId id) { open_[index] = id; }
   void ended(int index) { open_.erase(index); }
-  // Its end comes all the same.
+  // The answer's end still comes.
   void cancel(int index) { loop_.cancel(open_.at(index)); }
   bool empty() const { return open_.empty(); }
 
@@ -137,7 +137,7 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
       co_await send(run, std::move(events));
       last_sent = steady_seconds();
     } else if (steady_seconds() - last_sent > kCommentSeconds) {
-      co_await exchange.comment();  // a call that grows is held back
+      co_await exchange.comment();  // a growing call is held back
       last_sent = steady_seconds();
     }
     if (choice.end) {

@@ -108,7 +108,7 @@ asio::awaitable<void> completions(Service& service, Exchange& exchange) {
   const AnswerParser parser({}, CallParser(CallFormat::none, {}));
   std::vector<AnswerRequest> requests = choices_of(base, std::move(prompts), n);
   const AnswerTag tag = answer_tag(body);
-  const ReasoningMarks none;  // gcc 12 destroys temporaries of such a call twice
+  const ReasoningMarks none;  // gcc 12 destroys such a call's temporaries twice
   if (!co_await constrain(service, exchange, tag, none, requests)) co_return;
   co_await answer(service, exchange, std::move(requests), n, options.stream, form, parser);
   exchange.note += unknown_fields(body);

@@ -5,13 +5,13 @@
 namespace braid::server {
 namespace {
 
-// A finish_reason as clients know it.
+// A finish_reason in clients' words.
 std::string_view reason_of(const Choice& choice) {
   if (choice.end->reason == AnswerReason::length) return "length";
   return choice.calls.empty() ? "stop" : "tool_calls";
 }
 
-// Characters of valid UTF-8.
+// Characters in valid UTF-8.
 size_t utf8_length(std::string_view text) {
   return static_cast<size_t>(
       std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));

@@ -19,7 +19,7 @@ struct StreamOptions {
 class ChoicesForm : public AnswerForm {
  public:
   struct Common {
-    std::string id;  // of the answer
+    std::string id;  // the answer's
     StreamOptions stream;
     int choices_per_prompt = 1;
     bool logprobs = false;
@@ -88,7 +88,7 @@ class TextForm : public ChoicesForm {
  private:
   struct Scored {
     int32_t id;
-    const SampledToken* token;  // null: the first of a prompt
+    const SampledToken* token;  // null: a prompt's first token
   };
   Json first(size_t index) const override;
   std::vector<Json> pieces(size_t index, const ChoicePiece& piece,

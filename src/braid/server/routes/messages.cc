@@ -45,7 +45,7 @@ PlacedFunction function_of(const Json& object, ToolForm form, const std::string&
   return {*function, place};
 }
 
-// Calls of an earlier answer.
+// An earlier answer's calls.
 Json calls_of(const Json& calls, const std::string& where) {
   if (!calls.is_array()) Body::fail("messages", where + " is no list");
   Json list = Json::array();
@@ -97,7 +97,7 @@ Json message_of(const Json& message, const std::string& where) {
   return out;
 }
 
-// Narrows the functions to what tool_choice allows.
+// Narrows the functions to tool_choice's.
 void apply_choice(const Json& choice, ToolForm form, ToolUse& use) {
   if (choice == "auto") return;
   use.must_call = true;
@@ -125,7 +125,7 @@ Json nested(const Json& tool) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-// A function that may be called, checked.
+// A callable function, checked.
 CallableFunction callable(const PlacedFunction& placed) {
   const auto& [function, where] = placed;
   const Json* parameters = member(function, "parameters");

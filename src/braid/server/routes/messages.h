@@ -31,7 +31,7 @@ Json call_for_template(const Json& name, Json arguments);
 // How a body's tools are used.
 struct ToolUse {
   Json tools;                               // nested, for the template; null: none are offered
-  std::vector<std::string> names;           // of the functions
+  std::vector<std::string> names;           // the functions' names
   std::vector<CallableFunction> functions;  // callable functions: a named one, or all
   bool must_call = false;                   // tool_choice is required or names a function
   bool one_call = false;                    // parallel_tool_calls is false, or one is named
@@ -47,7 +47,7 @@ ToolUse tool_use(const Service& service, const Body& body, ToolForm form);
 
 struct ChatRequest {
   std::vector<int32_t> prompt;  // ids
-  ReasoningMarks marks;         // of the answer's reasoning
+  ReasoningMarks marks;         // the answer's reasoning marks
   CallFormat format = CallFormat::none;
   ToolUse use;
   std::optional<int32_t> mark_token;  // the mark before calls, if it is a special token

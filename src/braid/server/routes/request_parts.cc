@@ -96,7 +96,7 @@ AnswerRequest answer_request(const Service& service, const Body& body, const std
   s.repetition_penalty =
       static_cast<float>(body.number("repetition_penalty", otherwise.repetition_penalty));
   s.logit_bias = bias_of(body, service.vocabulary());
-  // A seed that nobody named differs each time.
+  // An unnamed seed differs each time.
   s.seed = body.integer("seed") ? static_cast<uint64_t>(*body.integer("seed"))
                                 : (uint64_t{std::random_device{}()} << 32 | std::random_device{}());
   request.min_tokens = body.integer("min_tokens", 0);

@@ -32,7 +32,7 @@ class ResponseForm : public AnswerForm {
  private:
   enum class Open { nothing, reasoning, message };
 
-  // The response as it stands.
+  // The response so far.
   Json response(const char* status) const;
   // The same at the end, with the usage.
   Json ended(const std::vector<Choice>& choices);
@@ -54,9 +54,9 @@ class ResponseForm : public AnswerForm {
   const int64_t created_ = unix_seconds();
   Json output_ = Json::array();
   Open open_ = Open::nothing;
-  std::vector<SampledToken> pending_;  // tokens whose text is held back
+  std::vector<SampledToken> pending_;  // tokens with held-back text
   std::vector<StreamEvent> events_;    // not yet given out
-  int64_t sequence_ = 0;               // of the next event
+  int64_t sequence_ = 0;               // the next event's
 };
 
 }  // namespace braid::server

@@ -16,7 +16,7 @@ constexpr std::string_view kReasoningParts[] = {"reasoning_text", "summary_text"
   Body::fail("input", message);
 }
 
-// A member that has to be a text.
+// A member that must be a text.
 std::string text_at(const Json& item, const char* name, const std::string& where) {
   const Json* value = member(item, name);
   if (value == nullptr) fail(fmt::format("{}.{} is missing", where, name));

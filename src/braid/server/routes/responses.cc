@@ -40,7 +40,7 @@ bool includes_logprobs(const Body& body) {
   return found;
 }
 
-// The shortest number that is the same float.
+// The shortest number for the same float.
 double shortest(float value) {
   return std::stod(fmt::format("{}", value));
 }

@@ -50,7 +50,7 @@ Json numbers(const Service& service) {
   const KvStore::Counts& pages = counts.pages;
   return {
       {"model", service.name},
-      {"seconds", steady_seconds()},  // of this machine's clock: only differences mean something
+      {"seconds", steady_seconds()},  // on this machine's clock: only differences mean something
       {"running", counts.running},
       {"waiting", counts.waiting},
       {"max_running", service.limits.max_running},

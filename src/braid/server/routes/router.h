@@ -18,7 +18,7 @@ struct ApiKey {
 // over. Fails with kMalformed on a key that occurs twice or holds a space, naming the line.
 std::vector<ApiKey> read_api_keys(const std::string& path);
 
-// What the server is doing, for health checks.
+// The server's phase, for health checks.
 enum class Phase { loading, ready, draining };
 
 // Sends each request to its endpoint: 401 without a required key, 404, 405, 415, and 503 without a

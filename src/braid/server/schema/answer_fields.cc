@@ -5,7 +5,7 @@
 namespace braid::server {
 namespace {
 
-// What chat and completions share.
+// Fields shared by chat and completions.
 const std::vector<Field>& answer_fields() {
   static const std::vector<Field> fields = {
       {.name = "model", .types = kString, .meaning = "the served model's name, or none"},

@@ -7,7 +7,7 @@
 namespace braid::server {
 namespace {
 
-// The schemas of answers, by name.
+// Schemas for answers, by name.
 constexpr std::string_view kAnswers = R"json({
   "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
     "required": ["message", "type", "param", "code"], "properties": {

@@ -12,10 +12,10 @@ struct Endpoint {
   std::string_view method;
   std::string_view path;
   std::string_view summary;
-  std::span<const Field> fields = {};  // of a POST's body
+  std::span<const Field> fields = {};  // in a POST's body
   bool open = false;                   // needs no API key
   std::string_view answer = "Status";  // schema of a JSON answer, in /openapi.json
-  std::string_view type = {};          // of any other answer
+  std::string_view type = {};          // any other answer's
 };
 
 std::span<const Endpoint> endpoints();
@@ -29,7 +29,7 @@ std::span<const Field> detokenize_fields();
 // The document of /openapi.json.
 Json openapi(std::string_view version);
 
-// The tables of docs/server.md.
+// The tables in docs/server.md.
 std::string endpoint_tables();
 
 }  // namespace braid::server

@@ -58,7 +58,7 @@ std::string range_of(const Field& field) {
 void check(const Field& field, const Json& value) {
   if (field.effect == Effect::accepted) return;
   if (field.effect == Effect::refused) {
-    // `otherwise` lists the values that change nothing.
+    // `otherwise` lists values that change nothing.
     for (const Json& harmless : Json::parse(fmt::format("[{}]", field.otherwise))) {
       if (harmless == value) return;
     }

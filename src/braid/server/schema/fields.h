@@ -38,7 +38,7 @@ struct Field {
   unsigned types = kAny;
   std::string_view meaning;
   std::string_view otherwise = {};                          // its default, as documents print it
-  double least = -std::numeric_limits<double>::infinity();  // of a number
+  double least = -std::numeric_limits<double>::infinity();  // a number's
   double most = std::numeric_limits<double>::infinity();
   Effect effect = Effect::used;
   bool required = false;
@@ -59,14 +59,14 @@ class Body {
   // Fields that the endpoint does not know, for the log.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
-  const Json* find(std::string_view name) const;  // null where absent or not known
+  const Json* find(std::string_view name) const;  // null if absent or unknown
   bool boolean(std::string_view name, bool otherwise) const;
   int64_t integer(std::string_view name, int64_t otherwise) const;
   std::optional<int64_t> integer(std::string_view name) const;
   double number(std::string_view name, double otherwise) const;
   std::optional<std::string> string(std::string_view name) const;
 
-  // [[noreturn]] 400 that names the field.
+  // [[noreturn]] 400 with the field's name.
   [[noreturn]] static void fail(std::string_view name, const std::string& message);
 
  private:

@@ -1,4 +1,4 @@
-// The fields of each endpoint's body.
+// Fields in each endpoint's body.
 #include "braid/server/schema/answer_fields.h"
 #include "braid/server/schema/endpoints.h"
 

@@ -1,4 +1,4 @@
-// The fields of /v1/responses.
+// Fields of /v1/responses.
 #include "braid/server/schema/answer_fields.h"
 #include "braid/server/schema/endpoints.h"
 

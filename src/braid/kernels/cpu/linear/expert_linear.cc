@@ -26,8 +26,8 @@ constexpr size_t kMaxWeights = 2;
 // Places in the scratch. An expert's packed rows begin at its first row, on any path: digits are
 // never smaller than words.
 struct Layout {
-  std::array<int64_t, kMaxWeights> row_bytes{};  // of a packed row, for each weight
-  std::array<size_t, kMaxWeights> pack{};        // which pack a weight meets
+  std::array<int64_t, kMaxWeights> row_bytes{};  // bytes per packed row, for each weight
+  std::array<size_t, kMaxWeights> pack{};        // index of a weight's pack
   size_t packs = 0;
   Kind kind = Kind::minimum;
   int64_t k_block = 0;
@@ -63,7 +63,7 @@ struct Share {
   RunArgs args;
   bool stream = false;
   int64_t items = 0;
-  int64_t cost = 0;  // of an item
+  int64_t cost = 0;  // per item
 };
 
 class Job {

@@ -162,7 +162,7 @@ struct FormatQ6_K {
               (shift_right(low[quarter % 2 * 8 + i], quarter / 2 * 4) & splat_i(kLowNibbles)) |
               (bits & splat_i(0x30303030));
         }
-        const int group = 8 * half + 2 * quarter;  // of 16
+        const int group = 8 * half + 2 * quarter;  // index of a group with 16 elements
         fn(4 * half + quarter, codes, d * scale(scales, group), d * scale(scales, group + 1));
       }
     }

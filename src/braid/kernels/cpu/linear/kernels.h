@@ -53,7 +53,7 @@ enum class Kind : uint8_t { real, offset, minimum, halves };
 constexpr int kRealBlock = 16;
 constexpr int kDigitBase = 255;
 constexpr int kMaxCode = 127 * kDigitBase + 127;  // 32512
-constexpr int kCodeBytes = 64;                    // of a row's block, digits or words
+constexpr int kCodeBytes = 64;                    // bytes per row's block, digits or words
 enum class Codes : uint8_t { digits, words };
 [[gnu::always_inline]] constexpr int stats_of(Kind kind, Codes codes) {
   if (codes == Codes::words) return kind == Kind::minimum ? 2 : 1;
@@ -68,7 +68,7 @@ enum class Codes : uint8_t { digits, words };
 struct PackArgs {
   const float* x;  // [M, K], rows ldx apart
   int64_t ldx, M, K;
-  const int32_t* rows;  // [M] that stand for 0 .. M - 1, or null
+  const int32_t* rows;  // [M] row numbers in place of 0 .. M - 1, or null
 
   [[gnu::always_inline]] const float* row(int64_t t) const {
     return x + (rows ? rows[t] : t) * ldx;
@@ -81,9 +81,9 @@ struct PackArgs {
 };
 
 struct WeightArgs {
-  const std::byte* data;  // [N, K] of dtype, rows `stride` bytes apart
+  const std::byte* data;  // [N, K] in dtype, rows `stride` bytes apart
   int64_t stride, N;
-  int64_t row_bytes;  // of the K elements
+  int64_t row_bytes;  // for K elements
   DType dtype;
   const float* bias;  // [N] or null
   float* y;           // [M, N], rows ldy apart
@@ -102,7 +102,7 @@ struct RunArgs {
   int64_t M, K;
   int64_t chunk;       // rows of x per work item, a multiple of every tile
   int64_t k_block;     // columns unpacked at a time
-  std::byte* scratch;  // of this thread alone: sums, then unpacked panels
+  std::byte* scratch;  // this thread's: sums, then unpacked panels
 };
 
 // A machine's kernels. Work items of a run are numbered weight by weight; inside a weight chunk by
@@ -120,7 +120,7 @@ struct Kernels {
 constexpr int kMaxLanes = 16;
 constexpr int kMaxPanelRows = 2 * kMaxLanes;
 constexpr int kMaxTile = 12;
-constexpr int kMaxStreamRows = 8;  // of x
+constexpr int kMaxStreamRows = 8;  // rows of x
 constexpr int kTileMultiple = 24;  // a multiple of every tile
 
 // Bytes of an unpacked panel per 32 columns: 32 words per row and up to two f32 vectors.

@@ -206,7 +206,7 @@ class ClampedRows {
   const std::byte* row_[kLanes];
 };
 
-// The dword at `offset` of each row.
+// Each row's dword at `offset`.
 template <class Rows>
 BRAID_INLINE VecI gather(const Rows& rows, int offset) {
 #if defined(__AVX512F__)

@@ -40,7 +40,7 @@ Kind panel_kind(const LinearDesc& desc) {
 
 struct Scratch {
   int64_t pack = 0;        // bytes per packed x
-  int64_t per_thread = 0;  // bytes of the panel path's buffers
+  int64_t per_thread = 0;  // bytes for the panel path's buffers
   bool shared = false;
   int64_t total(int threads) const { return (shared ? 1 : threads) * pack + threads * per_thread; }
 };

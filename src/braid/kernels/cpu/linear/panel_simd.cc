@@ -147,7 +147,7 @@ BRAID_INLINE void store_sums(const Vec (&sum)[T][2], float* out) {
   }
 }
 
-// Calls fn on every sum of a tile.
+// Calls fn on every sum in a tile.
 template <int T, class Fn>
 BRAID_INLINE void for_tile(Fn fn) {
 #pragma GCC unroll 16
@@ -252,7 +252,7 @@ void real_tile(const std::byte* panel, int64_t cols, const std::byte* x, float* 
   store_sums<T>(sum, out);
 }
 
-// A tile for each number of rows.
+// A tile per number of rows.
 template <int kMax, class Tile>
 struct Tiles {
   TileFn by_rows[kMax + 1] = {};

@@ -44,7 +44,7 @@ class Prefetcher {
 };
 
 struct PanelArgs {
-  const std::byte* w;  // rows of the panel
+  const std::byte* w;  // the panel's rows
   int64_t stride, row_bytes;
   int valid;
   Lead lead;

@@ -10,7 +10,7 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int64_t kStep = 32;  // of K
+constexpr int64_t kStep = 32;  // elements of K
 constexpr int64_t kStepsOfWarp = 4;
 
 // Whether tiles are faster than units, as measured on an H100: from a row an expert on, where even

@@ -14,15 +14,15 @@
 namespace braid::cuda {
 
 constexpr int kExpertWarps = 8;
-constexpr int kStreamUnitRows = 32;   // of weights
-constexpr int kStreamBlockRows = 32;  // of x, at most
-constexpr int kTileRows = 128;        // of x
+constexpr int kStreamUnitRows = 32;   // weight rows
+constexpr int kStreamBlockRows = 32;  // most rows of x
+constexpr int kTileRows = 128;        // rows of x
 constexpr int kTileColumns = 256;     // rows of weights
 constexpr int kTileK = 64;
 constexpr int kTileStages = 4;
 
 struct ExpertShape {
-  DType dtype = DType::bf16;  // of the weights
+  DType dtype = DType::bf16;  // the weights'
   int64_t experts = 1;
   int64_t n = 0;  // columns of y
   int64_t k = 0;

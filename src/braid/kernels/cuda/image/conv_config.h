@@ -12,7 +12,7 @@ namespace braid::cuda {
 // summed over K = kt * kh * kw * C.
 struct ConvDesc {
   DType dtype = DType::bf16;
-  int64_t pixels = 0;    // M, of all pictures
+  int64_t pixels = 0;    // M, over all pictures
   int64_t channels = 0;  // C
   int64_t out = 0;       // O
   int64_t taps = 9;      // kt * kh * kw
@@ -24,10 +24,10 @@ enum class ConvKernel : uint8_t { plain, mma, wgmma };
 
 struct ConvConfig {
   ConvKernel kernel = ConvKernel::plain;
-  int block_m = 64;  // pixels of a tile
-  int block_n = 64;  // channels of a tile
+  int block_m = 64;  // pixels per tile
+  int block_n = 64;  // channels per tile
   int block_k = 16;
-  int stages = 1;  // of shared memory
+  int stages = 1;  // in shared memory
   bool operator==(const ConvConfig&) const = default;
 };
 

@@ -14,7 +14,7 @@ namespace braid::cuda {
 constexpr int kMaxLatent = 512;       // R
 constexpr int kMaxLatentWidth = 576;  // R + Dr
 constexpr int kMaxLatentShares = 64;
-constexpr int kLatentStaticBytes = 1024;  // of shared memory, beside LatentSmem
+constexpr int kLatentStaticBytes = 1024;  // shared memory, beside LatentSmem
 
 struct LatentShape {
   int64_t tokens = 1;     // capacity
@@ -25,17 +25,17 @@ struct LatentShape {
 };
 
 struct LatentConfig {
-  int rows = 16;   // of a block: 16, 32 or 64
+  int rows = 16;   // per block: 16, 32 or 64
   int shares = 1;  // shares of its keys
   bool operator==(const LatentConfig&) const = default;
 };
 
 struct LatentDevice {
   int num_sms = 132;
-  int64_t shared_bytes = 232448;  // of a CTA
+  int64_t shared_bytes = 232448;  // per CTA
 };
 
-// Keys of a CTA's step.
+// Keys per step of a CTA.
 constexpr int latent_keys(int rows) {
   return rows == 64 ? 48 : 64;
 }
@@ -43,7 +43,7 @@ constexpr int latent_keys(int rows) {
 // Byte offsets into a CTA's shared memory; queries are at 0. A row of queries or keys has zeros up
 // to a whole step of 32, and 8 elements more: rows of a matrix then lie in different banks.
 struct LatentSmem {
-  int width = 0;   // elements of a row
+  int width = 0;   // elements per row
   int pitch = 0;   // elements
   int keys = 0;    // bf16 [2, latent_keys, pitch]
   int scores = 0;  // f32 [rows, latent_keys + 1]
@@ -68,20 +68,20 @@ constexpr LatentSmem latent_smem(int rows, int latent, int rope) {
 // the keys and values of all heads, and segment attention meets turned queries.
 struct LatentPlainShape {
   int64_t tokens = 1, sequences = 1;  // capacities
-  int64_t keys = 1;                   // likewise, of a sequence
+  int64_t keys = 1;                   // likewise, in a sequence
   int64_t heads = 1;
   int64_t nope = 0, rope = 0, value = 0, latent = 0;  // Dn, Dr, Dv, R
 };
-constexpr int64_t kFewestPlainRows = 256;              // of tokens
-constexpr int64_t kMostPlainBytes = int64_t{2} << 30;  // of scratch
+constexpr int64_t kFewestPlainRows = 256;              // tokens
+constexpr int64_t kMostPlainBytes = int64_t{2} << 30;  // scratch
 
 // Byte offsets into scratch, each a multiple of 256.
 struct LatentPlainScratch {
   explicit LatentPlainScratch(const LatentPlainShape& shape);
   int64_t keys = 0;     // bf16 [keys, H, Dn + Dr + Dv]
   int64_t queries = 0;  // bf16 [T, H, Dn + Dr]
-  int64_t begin = 0;    // i32 [2]: 0 and the keys of this step
-  int64_t spans = 0;    // i32 [4], of query_spans
+  int64_t begin = 0;    // i32 [2]: 0 and this step's keys
+  int64_t spans = 0;    // i32 [4], from query_spans
   int64_t total = 0;    // latents are first: bf16 [keys, R + Dr]
 };
 

@@ -5,7 +5,7 @@
 // Choice of the fastest kernel for few tokens. Pure host code.
 namespace braid::cuda {
 
-constexpr int kPanelLeastTokens = 2;    // for which panels are chosen
+constexpr int kPanelLeastTokens = 2;    // fewest tokens for panels
 constexpr int kPanelLeastOfBlocks = 5;  // the same with block weights
 
 // Whether a panel is faster than the kernels for fewer tokens. With 2-byte weights from 2 tokens

@@ -20,10 +20,10 @@ constexpr int kPanelWarpTokens = 32;  // most tokens for warps
 constexpr int kPanelMaxTokens = 64;   // above kPanelWarpTokens: bf16 weights alone
 constexpr int kPanelMaxStages = 16;
 
-// A row's part of a copy.
+// A row's share in a copy.
 struct PanelSlab {
-  int elems = 0;   // of K; 0 for dtypes outside the kernel
-  int stride = 0;  // bytes from slab to slab of a row
+  int elems = 0;   // elements of K; 0 for dtypes outside the kernel
+  int stride = 0;  // bytes from slab to slab in a row
   int pitch = 0;   // bytes in shared memory: rows of 8 in separate banks, if possible
 };
 
@@ -52,7 +52,7 @@ constexpr PanelSlab panel_slab(DType dtype) {
 }
 
 struct PanelShape {
-  DType dtype = DType::bf16;  // of the weights
+  DType dtype = DType::bf16;  // the weights'
   bool aligned = true;        // bf16 x, and weight rows at multiples of 16 bytes
   bool normed = false;
   int64_t k = 0;
@@ -73,8 +73,8 @@ struct PanelConfig {
 // tiles, pitch] take the place.
 struct PanelSmem {
   int stage = 0;  // bytes: weights [slabs, rows, slab], x [K / 64, 8 tiles, 64] swizzled
-  int x = 0;      // of x in a stage
-  int pitch = 0;  // elements from token to token of the sums
+  int x = 0;      // bytes of x per stage
+  int pitch = 0;  // elements from token to token in the sums
   int barriers = 0;
   int total = 0;
 };

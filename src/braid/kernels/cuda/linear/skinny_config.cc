@@ -132,7 +132,7 @@ bool skinny_fits(const SkinnyShape& shape, const SkinnyConfig& c, const SkinnyDe
   if (c.cluster != 1) {
     if (c.split_k) return false;
     if (c.cluster != 2 && c.cluster != 4 && c.cluster != 8) return false;
-    // Each CTA has some of K.
+    // Each CTA has a part of K.
     if (skinny_k_per_cta(shape, c.cluster) * (c.cluster - 1) >= shape.k) return false;
   }
   return skinny_smem(shape, c).total <= device.smem_per_cta;

@@ -21,10 +21,10 @@ constexpr int kSkinnyMinStages = 4;  // filling warps take turns
 constexpr int kSkinnyMaxStages = 32;
 
 struct SkinnyShape {
-  DType dtype = DType::bf16;  // of the weights
+  DType dtype = DType::bf16;  // the weights'
   int64_t k = 0;
   int64_t columns = 0;  // columns of y over all parts, or of the gated y
-  int m = 1;            // capacity of tokens
+  int m = 1;            // capacity in tokens
   bool gated = false;
   bool bulk = true;     // rows suit the copy engine
   bool aligned = true;  // every row's chunks start at multiples of 16 bytes
@@ -50,7 +50,7 @@ struct SkinnyConfig {
 
 // Byte offsets into a CTA's shared memory; the ring is at 0.
 struct SkinnySmem {
-  int pitch = 0;     // of a row in a stage
+  int pitch = 0;     // bytes per row in a stage
   int x = 0;         // bf16 [steps, tokens, 32], permuted
   int sums = 0;      // f32 [steps, groups, tokens], of x over each group with a scale
   int partials = 0;  // f32 [2, warps, 8, 8, 2] if the warps split K

@@ -11,11 +11,11 @@
 namespace braid::cuda {
 
 constexpr int kStreamWarps = 8;
-constexpr int kStreamChunk = 256;  // elements of a warp's read
+constexpr int kStreamChunk = 256;  // elements per read of a warp
 constexpr int kStreamMaxTokens = 4;
 
 struct StreamShape {
-  DType dtype = DType::bf16;  // of the weights
+  DType dtype = DType::bf16;  // the weights'
   bool aligned = true;        // every row starts at a multiple of 16 bytes
   bool gated = false;
   int64_t k = 0;
@@ -25,7 +25,7 @@ struct StreamShape {
 
 struct StreamConfig {
   int ctas = 0;
-  int rows = 0;          // weight rows of a CTA, at most
+  int rows = 0;          // most weight rows per CTA
   int shared_bytes = 0;  // for row starts, x, and the warps' sums
   bool operator==(const StreamConfig&) const = default;
 };
