@@ -12,7 +12,7 @@
 // ChatPrompt     turns messages into a prompt (Engine::chat)
 // Generator      one request at a time: ranks that divide a prompt, a conversation whose keys stay
 // StepPlans      a step planned and simulated for devices that need not be there
-// StepTrace, timeline_svg   what ran, or would run, when: for Perfetto, and as a picture
+// StepTrace, timeline_svg   launches by time, real or simulated: for Perfetto, and as a picture
 //
 // What a user can mend is thrown as braid::Error: a code, and one line that names the thing, the
 // value and the limit.

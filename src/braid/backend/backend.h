@@ -37,7 +37,7 @@ struct BoundOp {
   Stream stream = Stream::compute;
   std::vector<Wait> waits;    // as of Launch
   bool waits_inside = false;  // as of KernelInfo
-  Beside beside;              // what may run at the same time
+  Beside beside;              // launches that may run beside
 };
 
 // Bytes that the host writes before a step, and their address in launches.
@@ -50,7 +50,7 @@ struct InputCopy {
 // Parts of a Replay.
 struct BoundStep {
   std::vector<BoundOp> launches;
-  std::span<const BatchPart> parts;  // what the launches' parts point into
+  std::span<const BatchPart> parts;  // target of the launches' parts
   std::vector<InputCopy> inputs;     // none where the host writes the device's memory itself
   bool ranks_alike = false;          // the other ranks' operands surely have this one's shapes
 };

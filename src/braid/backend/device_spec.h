@@ -16,7 +16,7 @@ struct DeviceSpec {
   bool operator==(const DeviceSpec&) const = default;
 };
 
-// Fails with kInvalidArgument, naming what is allowed.
+// Fails with kInvalidArgument, naming the allowed forms.
 DeviceSpec parse_device(std::string_view text);
 
 }  // namespace braid

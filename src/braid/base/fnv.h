@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// FNV-1a, for comparing what two sides have. Another `seed` gives another, independent hash.
+// FNV-1a, for comparing two sides' data. Another `seed` gives another, independent hash.
 class Fnv {
  public:
   explicit Fnv(uint64_t seed = 0) : value_(0xcbf29ce484222325u ^ seed) {}

@@ -9,7 +9,7 @@ namespace braid {
 
 class BatchCut;
 
-// What a plan is made for, and found by: equal on all ranks. Sizes are capacities, rounded up so
+// A plan's inputs, and its key in caches: equal on all ranks. Sizes are capacities, rounded up so
 // that steps whose sizes change a little share a plan; lengths, positions and pages are data.
 struct ContextKey {
   enum class Kind : uint8_t {

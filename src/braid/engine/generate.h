@@ -34,7 +34,7 @@ struct EngineConfig {
   std::function<void(const Runner&)> on_step;   // after each step, with its times; may be empty
   // Called with the steps of each answer from a device loop; may be empty.
   std::function<void(const LoopStats&)> on_loop;
-  bool communication = true;    // WorldConfig says what false does: wrong results
+  bool communication = true;    // false: wrong results (WorldConfig)
   job::Job* job = nullptr;      // as of RunnerConfig
   std::string decode = "auto";  // as of RunnerConfig
 };

@@ -30,7 +30,7 @@ struct LoadedModel {
   // with kInvalidArgument where the tokenizer has more ids than the shape.
   LoadedModel(const ModelShape& shape, const std::string& text);
 
-  // What names the tokenizer, the chat template and the recommended sampling.
+  // The file with tokenizer, chat template and recommended sampling.
   const ModelFile& text_file() const { return text ? *text : model.file(); }
 
   Model model;

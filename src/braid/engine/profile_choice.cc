@@ -20,7 +20,7 @@ Profile measure_for_later(int threads, const Notes& notes) {
   Profile profile = measure_profile(threads, notes);
   try {
     const std::filesystem::path path = profile_cache_file(threads);
-    std::error_code ignored;  // save_profile says what cannot be written
+    std::error_code ignored;  // save_profile reports failed writes
     std::filesystem::create_directories(path.parent_path(), ignored);
     save_profile(profile, path);
     say(notes, fmt::format("measured this machine: {}", path.string()));
@@ -30,7 +30,7 @@ Profile measure_for_later(int threads, const Notes& notes) {
   return profile;
 }
 
-// What comes with Braid for a GPU: `braid calibrate` measures the CPU.
+// A GPU's profile comes with Braid: `braid calibrate` measures the CPU.
 std::optional<Profile> gpu_profile(const std::string& gpu) {
   std::string words = " ";  // an A1000 is no A100
   for (unsigned char c : gpu) words += std::isalnum(c) ? static_cast<char>(std::tolower(c)) : ' ';

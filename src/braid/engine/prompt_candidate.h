@@ -37,7 +37,7 @@ struct PromptCandidate {
 inline constexpr double kPromptTie = 0.03;
 std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidates);
 
-// Writes what a simulated step takes.
+// Writes a simulated step's time and bytes.
 void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step);
 
 // Plans and simulates a prompt with `tokens` tokens behind `cached` others on the planner's mesh (a

@@ -47,7 +47,7 @@ std::vector<Topology> topologies(const Topology& all) {
   return found;
 }
 
-// What all candidates share.
+// Shared by all candidates.
 class Planning {
  public:
   explicit Planning(const PromptRequest& request)

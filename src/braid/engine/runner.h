@@ -92,9 +92,9 @@ class Runner {
   // back_pages(). On devices, plans and captures every step within the options.
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options);
 
-  // What the last step ran, by rank: for people and for traces. `times` need config.on_step. A rank
-  // that had no part in it has no program. Ranks of other processes have no executor, and the rest
-  // at process 0 alone; their times are by process 0's clock.
+  // The last step's launches, by rank: for people and for traces. `times` need config.on_step. A
+  // rank that had no part in it has no program. Ranks of other processes have no executor, and the
+  // rest at process 0 alone; their times are by process 0's clock.
   struct Step {
     const Executor* executor = nullptr;
     const Program* program = nullptr;

@@ -47,7 +47,7 @@ class SequenceRanks : public StepPlanner {
   // none: the batch is computed in the other way.
   std::optional<size_t> way(const Batch& batch);
   bool has_room(int64_t tokens, int ranks) const;
-  // The planner over all ranks for what is alike in every mode.
+  // The planner over all ranks, for steps alike in every mode.
   const ForwardPlanner& over_ranks() const { return *planners_.back(); }
   PlannedStep prepare_apart(const Batch& batch);
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it

@@ -17,7 +17,7 @@ class StopText {
 
   // Text that is certain now; none after a found stop text.
   std::string push(std::string_view piece);
-  // The answer ends without a stop text: what was held back.
+  // The answer ends without a stop text: returns held-back text.
   std::string finish();
 
   // The stop text that ended the answer.

@@ -77,7 +77,7 @@ std::vector<double> TimedStep::run(const Extents& counts, int runs,
     executor_->run({&counts, 1}, times);
     const std::chrono::duration<double> all = std::chrono::steady_clock::now() - start;
     double busy = 0;
-    // To the next launch's begin: what lies between two belongs to the first.
+    // To the next launch's begin: time between two launches belongs to the first.
     for (size_t i = 0; i < times.size(); ++i) {
       const double end = i + 1 < times.size() ? times[i + 1].begin : times[i].end;
       samples[i].push_back(end - times[i].begin);

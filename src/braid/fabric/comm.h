@@ -71,7 +71,7 @@ class Comm {
   struct alignas(64) Lane {
     uint64_t sent = 0;                    // rounds
     uint64_t taken = 0;                   // rounds
-    std::vector<const std::byte*> views;  // [P], what take_all returns
+    std::vector<const std::byte*> views;  // [P], the result of take_all
   };
   int64_t slot(int lane, uint64_t round, int from) const {
     return ((lane * kBanks + static_cast<int64_t>(round % kBanks)) * size() + from) *

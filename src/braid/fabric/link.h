@@ -6,13 +6,13 @@
 
 #include "braid/parallel/topology.h"
 
-// What lies between two ranks, and how an emulated link behaves.
+// The way between two ranks, and the behaviour of an emulated link.
 namespace braid::fabric {
 
 inline constexpr int kNumLinkClasses = 3;
 
 // A checker's delays: half of the transfers take up to max_delay_seconds longer, drawn from the
-// seed. Only what the memory model orders stays in order.
+// seed. Only the memory model's order is kept.
 struct Jitter {
   uint64_t seed = 0;
   double max_delay_seconds = 0;

@@ -17,7 +17,7 @@ enum class Verb : uint8_t { put, get, signal };
 inline constexpr int kNumVerbs = 3;
 std::string_view to_string(Verb verb);
 
-// Names what a transfer or a wait is for. Made once by Endpoint::tag, cheap to pass on.
+// Names the purpose of a transfer or wait. Made once by Endpoint::tag, cheap to pass on.
 struct Tag {
   uint16_t id = 0;  // 0 is "untagged"
 };

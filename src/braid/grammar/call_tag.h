@@ -24,7 +24,7 @@ struct CallRules {
   std::optional<int32_t> mark_token;  // the mark before calls, if it is a special token
 };
 
-// What an answer with calls has to be, as grammar_tag.h says; empty: anything. Without `must` and
+// The required form of an answer with calls, as in grammar_tag.h; empty: any. Without `must` and
 // without a strict function nothing is bound. Arguments of a function that is not strict follow its
 // schema where all words can be kept, and are any object otherwise. Fails with kInvalidArgument,
 // naming the place, where a strict schema cannot be kept.

@@ -123,7 +123,7 @@ void GrammarStore::finish(const std::string& tag, Pending& pending,
   {
     const std::lock_guard lock(mutex_);
     Entry& entry = entries_.at(tag);
-    // What failed for another reason than the tag is tried again.
+    // A failure for another reason than the tag is tried again.
     const bool keep = !error || error->code() == ErrorCode::kInvalidArgument;
     entry.bytes = kOverhead + std::ssize(tag) + (grammar ? grammar->bytes() : 0);
     bytes_ += entry.bytes;

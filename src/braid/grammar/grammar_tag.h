@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// What an answer has to be, as a text for GrammarLibrary::compile: xgrammar's structural tags.
+// An answer's required form, as a text for GrammarLibrary::compile: xgrammar's structural tags.
 // Equal texts are equal grammars. All fail with kInvalidArgument where a word cannot be kept.
 
 // JSON that fulfils a schema, keys in the schema's order.

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Watches the parser's events for what JSON itself allows.
+// Watches the parser's events for constructs that JSON itself allows.
 class StrictJson {
  public:
   StrictJson(const std::string& origin, int max_depth) : origin_(origin), max_depth_(max_depth) {}

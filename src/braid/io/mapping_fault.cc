@@ -16,7 +16,7 @@ namespace {
 std::array<std::atomic<const KnownMapping*>, KnownMapping::kMost> known;
 struct sigaction before;
 
-// What follows is called by a signal handler: no allocation, no lock, no stdio.
+// Called by a signal handler from here on: no allocation, no lock, no stdio.
 void say(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());

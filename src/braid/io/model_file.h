@@ -12,7 +12,7 @@ namespace braid {
 using ModelFile = std::variant<GgufFile, HfFolder>;
 
 // Opens a .gguf file or a Hugging Face folder. Fails with kNotFound without such a file, with
-// kInvalidArgument, saying what was seen and what is accepted, for other files, and like the
+// kInvalidArgument, naming the found and the accepted kinds, for other files, and like the
 // readers for a broken model.
 ModelFile open_model_file(const std::string& path);
 

@@ -65,7 +65,7 @@ std::vector<std::string> gguf_files(const fs::path& folder, const std::string& p
   return files;
 }
 
-// What a repository is called: "org/repo@revision:file".
+// A repository's name: "org/repo@revision:file".
 struct RepositoryName {
   std::string id, revision, file;
 };

@@ -61,7 +61,7 @@ class TensorTable {
   std::vector<TensorInfo> infos() const;
   const TensorRecord* find(std::string_view name) const;
 
-  // Fails with kUnsupported for what the file may hold and Braid cannot use: another type, more
+  // Fails with kUnsupported for tensors that Braid cannot use: another type, more
   // than Shape::kMaxRank dimensions, one over kMaxDim.
   TensorType type(const TensorRecord& record) const;
 

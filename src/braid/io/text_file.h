@@ -8,7 +8,7 @@ namespace braid {
 // The bytes of a whole file; fails with kNotFound for an unreadable path.
 std::string read_text(const std::string& path);
 
-// Writes a whole file, or leaves what was there: the bytes go to PATH.part first. Fails with
+// Writes a whole file, or leaves the old file: the bytes go to PATH.part first. Fails with
 // kResource.
 void write_file(const std::string& path, std::string_view bytes);
 

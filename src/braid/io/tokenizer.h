@@ -28,7 +28,7 @@ struct DecodeOptions {
 // Text to token ids and back, for byte-level BPE (GPT-2, SmolLM, Llama-3, Qwen2), BPE with marked
 // ends of words (CLIP), SentencePiece BPE (Llama-2, Mistral) and SentencePiece unigram (T5). Equal
 // to Hugging Face's `tokenizers` for valid UTF-8. Bytes that are not UTF-8 are kept: byte-level BPE
-// spells them like any byte and byte fallback as <0xNN>. What the vocabulary cannot spell becomes
+// spells them like any byte and byte fallback as <0xNN>. Text outside the vocabulary becomes
 // its unknown token, or is dropped where it has none (21 bytes that no UTF-8 text holds, or hardly
 // any, are missing in SmolLM2's). Immutable: threads may share one.
 //

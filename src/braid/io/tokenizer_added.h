@@ -20,7 +20,7 @@ struct AddedCut {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // texts[i] is what tokens[i] looks like in the text to be searched; an empty one never matches.
+  // texts[i] is tokens[i] as spelled in the searched text; an empty one never matches.
   AddedTokens(std::vector<AddedToken> tokens, const std::vector<std::string>& texts);
 
   // Special tokens are cut out only with `special` set and without a user's bytes: `own` is as in

@@ -93,9 +93,8 @@ void read_merges(const JsonNode& merges, Arena& arena, std::vector<MergePair>& o
   }
 }
 
-// Calls piece(text, id node) for each entry of a BPE vocabulary, {"text": id}; and for a unigram
-// one,
-// [["text", log probability]], piece(text, place).
+// Calls piece(text, id node) for each entry in a BPE vocabulary, {"text": id}; for a unigram
+// vocabulary, [["text", log probability]], calls piece(text, place).
 template <class BpePiece, class UnigramPiece>
 void each_piece(const JsonNode& vocab, const BpePiece& bpe, const UnigramPiece& unigram) {
   if (vocab.value().is_array()) {

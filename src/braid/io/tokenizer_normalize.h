@@ -31,7 +31,7 @@ class Normalizer {
   explicit Normalizer(const std::vector<NormalizeStep>& steps);
 
   bool empty() const { return stages_.empty(); }
-  // Applies the steps in order. What is made of a user's own characters, even in part, is own.
+  // Applies the steps in order. Text made from a user's own characters, even in part, is own.
   void apply(MarkedText& text) const;
 
  private:

@@ -171,7 +171,7 @@ void Regex::cut(std::string_view whole, std::vector<RegexCut>& out) const {
     std::optional<size_t> last_end;
     for (size_t from = 0; !text.empty() && from <= text.size();) {
       const auto match = search.find(text, from);
-      // \K inside a lookaround may put the start behind the end, or before what is done.
+      // \K inside a lookaround may put the start behind the end, or before finished text.
       if (!match || match->begin < done || match->end < match->begin) break;
       const auto [begin, end] = *match;
       if (begin == end && last_end == end) {

@@ -79,7 +79,7 @@ struct SplitStep {
 struct DecodeRule {
   bool byte_level = false;     // pieces spell bytes in GPT-2's alphabet; else they are UTF-8
   bool byte_fallback = false;  // <0x41> is a byte
-  std::string space;           // what stands for a space ("▁"); empty: nothing does
+  std::string space;           // stands for a space ("▁"); empty: none
   int strip_left = 0;          // number of spaces cut from the start of the text
   bool strip_first = false;    // every `space` of the first token is cut (Metaspace)
   std::string end_of_word;     // becomes a space at a piece's end (CLIP's "</w>"); or empty
@@ -98,8 +98,8 @@ struct SpecialIds {
   int32_t pad = -1;
 };
 
-// All that a tokenizer is, as plain data: what a file format is read into and what Tokenizer is
-// made from. V is the vocabulary size. The views point into `storage`, or into memory that the
+// A whole tokenizer as plain data: readers of file formats make a spec for a
+// Tokenizer. V is the vocabulary size. The views point into `storage`, or into memory that the
 // maker of the spec keeps alive longer than every Tokenizer made from it (a mapped GGUF file).
 struct TokenizerSpec {
   std::string name = "tokenizer";        // the file, for messages

@@ -166,7 +166,7 @@ std::vector<RegexCut> merged(const std::vector<RegexCut>& cuts, SplitStep::Behav
   using enum SplitStep::Behavior;
   std::vector<RegexCut> out;
   const bool backward = behavior == kMergedWithNext;
-  bool before = false;  // what was joined last ends with a match
+  bool before = false;  // the last joined text ends with a match
   for (size_t i = 0; i < cuts.size(); ++i) {
     const RegexCut& cut = cuts[backward ? cuts.size() - 1 - i : i];
     const bool join = behavior == kContiguous ? cut.match == before : cut.match && !before;

@@ -93,7 +93,7 @@ class Job {
 
   // Symmetric memory over all processes; lives no longer than the job.
   virtual std::unique_ptr<fabric::Fabric> make_fabric(const JobFabric& config) = 0;
-  // What carries bytes to a process: "tcp/eth0", "posix + cma", "self".
+  // The carrier of bytes to a process: "tcp/eth0", "posix + cma", "self".
   virtual std::string transport(int process) = 0;
 
  protected:

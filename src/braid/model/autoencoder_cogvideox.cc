@@ -167,7 +167,7 @@ class Decoder {
   const DType dtype_;
   Frames latents_;                         // of the chunk at hand
   bool last_ = false;                      // no chunk comes behind it
-  std::map<std::string, ValueId> before_;  // what each convolution read in the chunk before
+  std::map<std::string, ValueId> before_;  // each convolution's input in the chunk before
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ struct ExpertConfig {
   bool operator==(const ExpertConfig&) const = default;
 };
 
-// Latent attention: what ops/latent_attention.h calls R, Dn, Dr and Dv.
+// Latent attention: R, Dn, Dr and Dv in ops/latent_attention.h.
 struct LatentConfig {
   int64_t q_rank = 0;  // width of the queries' own latent; 0: no such latent
   int64_t R = 0;
@@ -64,7 +64,7 @@ struct ModelConfig {
   ops::Activation activation = ops::Activation::silu;
   std::optional<ExpertConfig> experts;
   std::optional<LatentConfig> latent;
-  std::vector<std::string> remarks;  // for the user, a line each: what a file says in vain
+  std::vector<std::string> remarks;  // for the user, a line each: ignored settings in a file
 
   bool operator==(const ModelConfig&) const = default;
 

@@ -1,4 +1,4 @@
-// What each family does with each key. The first two tables follow the configuration and model
+// Each family's treatment of each key. The first two tables follow the configuration and model
 // classes of transformers 5, the third llama.cpp's loader.
 #include "braid/model/config_keys.h"
 

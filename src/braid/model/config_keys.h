@@ -20,7 +20,7 @@ enum class KeyUse : uint8_t {
   refused,  // named in an error, for values other than `harmless`
 };
 
-// What one column of a table does with a key, written as text in the tables:
+// A table column's treatment of a key, written as text in the tables:
 //   4096        read; stands for a missing key (JSON)
 //   4096|null   as well, and null is a value of its own
 //   null        read; a missing key is null

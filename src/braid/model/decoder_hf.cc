@@ -12,7 +12,7 @@ std::vector<bool> listed_windows(const std::vector<std::string>& types, int64_t 
   }
   std::vector<bool> slides;
   for (const std::string& type : types) {
-    // "attention" is what files from before layer types had names say.
+    // Files older than named layer types say "attention".
     if (type != "sliding_attention" && type != "full_attention" && type != "attention") {
       fail(ErrorCode::kUnsupported,
            "config.json: layer_types has '{}' (known: full_attention, sliding_attention)", type);

@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// What a forward pass is planned for.
+// Sizes that a forward pass is planned for.
 struct ForwardShape {
   Extents capacity;
   int64_t pages = 0;               // NB

@@ -22,7 +22,7 @@ namespace {
 constexpr float kEps = 1e-6f;
 constexpr int64_t kTimestepDim = 256;
 
-// What the three Programs share.
+// Shared by the three Programs.
 class Writer : protected TransformerWriter {
  public:
   Writer(std::string name, const FluxConfig& config, const WeightDtype& dtype_of,

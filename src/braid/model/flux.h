@@ -46,7 +46,7 @@ struct FluxModulation {
 // said otherwise, values between ops are of `activations`, f32 or bf16; B images share a size and a
 // text length.
 
-// What the text becomes for all steps. Input text_states [B * Lt, text_dim]; output [B * Lt, C].
+// The text's form for all steps. Input text_states [B * Lt, text_dim]; output [B * Lt, C].
 Program flux_text(const FluxConfig& config, int64_t rows, const WeightDtype& dtype_of);
 
 // The modulation of n (step, image) pairs. Inputs: timestep [n], in 0 .. 1000; guidance [n], 1000

@@ -39,7 +39,7 @@ class Model {
   TensorType weight_type(std::string_view canonical) const;
   int64_t weight_bytes(std::string_view canonical) const;
 
-  // What the KV cache is kept in unless asked otherwise: as precise as the weights (the first that
+  // The KV cache's default dtype: as precise as the weights (the first that
   // a linear has), f16 at most for quantized ones.
   DType default_kv_dtype() const { return default_kv_dtype_; }
 

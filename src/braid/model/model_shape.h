@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// A model without weights: what planning, simulation and benchmarks with random weights need.
+// A model without weights, for planning, simulation and benchmarks with random weights.
 struct ModelShape {
   const ModelFamily* family = nullptr;
   ModelConfig config;

@@ -7,7 +7,7 @@ namespace {
 ModelConfig hf_config(const JsonObject& config) {
   ModelConfig c = decoder::hf_config(config, "qwen2");
   c.qkv_bias = true;
-  // What Qwen2.5-1M adds beyond this length is not built.
+  // Qwen2.5-1M's attention beyond this length is not built.
   if (const auto chunks = config.object("dual_chunk_attention_config")) {
     const auto length = chunks->find<int64_t>("original_max_position_embeddings")
                             .value_or(chunks->get_or<int64_t>("chunk_size", c.context));

@@ -22,9 +22,9 @@ struct AttentionStateAttrs {
 
 // Row t of q is of sequence rows[t], whose keys lie in slots[rows[t], i] of the cache; the query
 // sees those with begin[window_row, t] <= i < end[t].
-//   (q f32 or bf16 [1, T, Hq, D], cache k, cache v: f32, f16 or bf16 [NB, BS, Hkv, D], slots i32
-//   [S, K],
-//    rows i32 [T], begin i32 [W, T], end i32 [T]) -> f32 [1, T, Hq, D + 2]
+//   (q f32 or bf16 [1, T, Hq, D], cache k, cache v: f32, f16 or bf16 [NB, BS, Hkv, D],
+//    slots i32 [S, K], rows i32 [T], begin i32 [W, T], end i32 [T])
+//     -> f32 [1, T, Hq, D + 2]
 extern const OpDef kAttentionState;
 
 // The results of n queries from the states of `parts` ranks, merged in order of the parts:

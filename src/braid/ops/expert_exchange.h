@@ -32,7 +32,7 @@ struct ExchangeAttrs {
   }
 };
 
-// What a rank is told about arriving rows: for each sender the number n of rows, then for each row
+// A rank's news about arriving rows: for each sender the number n of rows, then for each row
 // k experts, counted from the receiver's first (-1: another rank's), and k weights.
 ValueType chosen_type(const ExchangeAttrs& attrs);  // i32 [P, 1 + 2 k S]
 

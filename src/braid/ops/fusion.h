@@ -34,7 +34,7 @@ const std::vector<Fusion>& few_token_fusions();
 const Fusion* find_replacement(std::string_view name);
 std::vector<std::string_view> replacement_names();  // sorted
 
-// Adds a replacement to the process's one table: what a user's library calls when it is loaded,
+// Adds a replacement to the process's table, for a call by a user's library when it is loaded,
 // before the first strategy runs. Fails with kInvalidArgument on a name that is taken, an empty
 // pattern or no `make`. The fusion's strings are copied.
 void add_replacement(const Fusion& fusion);

@@ -31,7 +31,7 @@ class KernelCatalog {
   // kernel.
   virtual KernelInfo find(const Program& program, const Op& op, Stream stream,
                           const Extents& capacity) const = 0;
-  // What gains on this backend alone; applied after fusions().
+  // Fusions for this backend alone; applied after fusions().
   virtual std::span<const Fusion> fusions() const { return {}; }
   // The Program after the backend's choices for a step as a whole. Fails with kUnsupported, giving
   // the reason, if a user wants an impossible choice.

@@ -127,7 +127,7 @@ double dot(const std::vector<double>& x, const std::vector<float>& y) {
   return sum;
 }
 
-// What head h's query, turned, is to latents: [R + Dr].
+// Head h's query, turned, against latents: [R + Dr].
 std::vector<double> absorbed(const LatentAttentionAttrs& a, const LatentSizes& n,
                              const TensorView& k_b, const float* q, int64_t h) {
   std::vector<double> result(static_cast<size_t>(n.R));

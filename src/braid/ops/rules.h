@@ -6,7 +6,7 @@
 #include "braid/program/op.h"
 #include "braid/tensor/quant.h"
 
-// What the definitions in this folder share: checks of operand types, common costs and sharding
+// Shared by the definitions in this folder: checks of operand types, common costs and sharding
 // rules, and row access for the scalar references.
 namespace braid::ops {
 

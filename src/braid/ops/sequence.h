@@ -20,7 +20,7 @@ extern const OpDef kToSequence;
 extern const OpDef kToTokens;
 
 // k[0, i] = cache k[slots[i]], v likewise: i32 [L], caches [NB, BS, Hkv, D] -> `dtype` [sequence =
-// 1, L, Hkv, D] each. A slot < 0 is no row: what stands there is undefined.
+// 1, L, Hkv, D] each. A slot < 0 is no row: its contents are undefined.
 struct KvReadAttrs {
   DType dtype = DType::f32;
   bool operator==(const KvReadAttrs&) const = default;

@@ -359,7 +359,7 @@ class Lowering {
     fail(ErrorCode::kUnsupported, "attention at '{}': whole rows beside divided ones", op.scope);
   }
 
-  // A logical value is what the ranks have made as `made`.
+  // Records a logical value as the ranks' value `made`.
   void define(ValueId logical, ValueId made, const Placement& placement) {
     map_[static_cast<size_t>(logical)] = made;
     made_.place(made, logical_.value(logical).type, placement);

@@ -148,7 +148,7 @@ class WeightDivision {
     if (divides(product.w())) pin(product.w(), Placement::shard(1, parts));
   }
 
-  // What makes q, k or v [T, H * D].
+  // Makers of q, k or v [T, H * D].
   void divide_projection(ValueId id, const std::vector<Range>& parts, int64_t D) {
     const Origin from = origin(id);
     if (from.other || !from.attentions.empty()) return;

@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// What is computed: ops on values in single-assignment form, in an order that respects their
+// A computation: ops on values in single-assignment form, in an order that respects their
 // dependencies. Plain data; built by Builder, checked by verify().
 struct Program {
   std::string name;

@@ -16,7 +16,7 @@ constexpr double kRoundBytes = 128 << 10;
 // stays beside perfect overlap.
 constexpr int kTiles = 8;
 
-// What an op's rate depends on (profile.h).
+// Inputs of an op's rate (profile.h).
 double rows_of(const OpDef& def, TypeList in, const Work& work) {
   if (def.rate.rows != nullptr) return def.rate.rows(in, work);
   if (in.empty()) return 1;

@@ -172,7 +172,7 @@ class MemoryCheck {
       const auto id = static_cast<ValueId>(v);
       Place& place = values[at(id, 0)];
       place.before_step = place.after_step = true;
-      place.begin = memory_.offset(id, 0);  // the host writes also what no op reads
+      place.begin = memory_.offset(id, 0);  // the host also writes unread inputs
       place.end = place.begin < 0 ? place.begin : place.begin + bytes_of_value(id, 0);
     }
     for (ValueId id : program_.outputs) values[at(id, 0)].after_step = true;

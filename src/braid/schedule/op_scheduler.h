@@ -22,7 +22,7 @@ class OpScheduler {
   virtual ~OpScheduler() = default;
 
   virtual std::string name() const = 0;
-  // How the Program is cut into what schedule() handles.
+  // Divides the Program into schedule()'s partitions.
   virtual void partition(PartitionRules& rules) const = 0;
   // Micro-batches as adjacent, non-empty ranges that cover all the batch's tokens.
   virtual Ranges split(const BatchInfo& batch) const { return {{0, batch.tokens}}; }

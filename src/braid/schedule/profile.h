@@ -57,7 +57,7 @@ struct Profile {
   double launch_seconds = 0;                 // for each launch
   double step_seconds = 0;                   // for each step: to start and join streams
   double memory_bytes_per_second = 0;        // for a kernel of the compute stream
-  double total_memory_bytes_per_second = 0;  // what all kernels together do
+  double total_memory_bytes_per_second = 0;  // all kernels together
   double unit_bytes_per_second = 0;          // a collective's bytes per unit, sums included
   double collective_seconds = 0;             // for each collective, beyond link latencies
   // The same for each awaited message on emulated links: threads sleep there.
@@ -79,7 +79,7 @@ struct Profile {
 };
 
 // JSON and back; numbers are written with four digits. Parsing fails with kMalformed: `origin`, the
-// field, the value, and what is allowed.
+// field, the value, and the allowed range.
 Profile parse_profile(std::string_view json, const std::string& origin);
 std::string to_json(const Profile& profile);
 

@@ -66,7 +66,7 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
   return r.program->cost(r.schedule->op(*r.program, launch), work);
 }
 
-// What a rank's steps add up to.
+// Sums over a rank's steps.
 struct RankTotals {
   std::array<double, kNumStreams> busy{};
   double wire_bytes = 0;

@@ -19,7 +19,7 @@ struct RankTimes {
   std::span<const LaunchTime> times;  // [launches]
 };
 
-// A step's timeline on all ranks, measured or simulated: what a trace file shows.
+// A step's timeline on all ranks, measured or simulated, for trace files.
 struct Timeline {
   std::string title;             // "measured", "simulated on h100"
   std::vector<RankTimes> ranks;  // begins need not be at 0
@@ -52,7 +52,7 @@ class TraceWriter {
   void add(const Timeline& timeline);
   // Spans of a rank in a separate lane, below the streams: "host", "device steps".
   void add(int rank, const std::string& lane, std::span<const TraceSpan> spans);
-  // Writes what comes after the last step; fails as the constructor does.
+  // Writes the end behind the last step; fails as the constructor does.
   void finish();
 
  private:

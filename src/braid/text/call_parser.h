@@ -43,7 +43,7 @@ class CallParser {
   // function is content. `one`: text after the first call is dropped.
   CallParser(CallFormat format, std::vector<std::string> names, bool one = false);
 
-  // What stands before a call; empty: the format has no such mark.
+  // The mark before a call; empty: the format has no such mark.
   static std::string mark_of(CallFormat format);
 
   CallDelta push(std::string_view piece);

@@ -8,7 +8,7 @@
 namespace braid::cpu {
 namespace {
 
-// What the others wait for is most often a transfer or a whole product: soon give up the core.
+// Waits are mostly for a transfer or a whole product: soon give up the core.
 constexpr WaitPolicy kStreamWait{std::chrono::microseconds(1), 50};
 
 }  // namespace

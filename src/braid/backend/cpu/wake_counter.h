@@ -6,7 +6,7 @@
 
 namespace braid::cpu {
 
-// What a waiting thread does, in this order: spin with pause (answers in about 0.1 us, but may hold
+// A waiting thread's actions, in this order: spin with pause (answers in about 0.1 us, but may hold
 // the very core that the awaited thread needs), yield (about 0.3 us each on a free core, and hands
 // a contended core over), sleep in the kernel (5 to 50 us to wake).
 struct WaitPolicy {

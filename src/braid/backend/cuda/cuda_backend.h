@@ -40,7 +40,7 @@ class CudaBackend : public Backend {
   // Waits for `event`, and throws the device's error, if any. Fails with kDeadline after
   // `kDeadline`.
   void wait(cudaEvent_t event) const;
-  // Throws what the device or the job has to report, without waiting.
+  // Throws a reported error of the device or the job, without waiting.
   void check() const;
   void check_job() const;  // the job's check alone: no call into the driver
   static constexpr double kDeadlineSeconds = 120;

@@ -23,7 +23,7 @@ class GrowingMemory : public DeviceMemory {
   int64_t bytes() const override { return bytes_; }
 
   // The first `bytes` may be used from now on; new ones are zero. Waits for no kernel. Fails with
-  // kResource, and keeps what is there, where the GPU has too little left.
+  // kResource, and keeps present memory, if the GPU has too little left.
   void back(int64_t bytes);
   int64_t backed() const { return backed_; }
 

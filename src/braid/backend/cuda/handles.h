@@ -48,7 +48,7 @@ inline void record(const OwnedEvent& event, cudaStream_t stream) {
   check_cuda(cudaEventRecord(event.get(), stream), "an event");
 }
 
-// What is put into `stream` from now on waits for the event.
+// Later work in `stream` waits for the event.
 inline void make_wait(cudaStream_t stream, const OwnedEvent& event) {
   check_cuda(cudaStreamWaitEvent(stream, event.get()), "a stream's wait");
 }

@@ -11,7 +11,7 @@
 
 namespace braid::cuda {
 
-// What a kernel is bound to. The call and its spans outlive the bound kernel. Data pointers of
+// A kernel's bound operands. The call and its spans outlive the bound kernel. Data pointers of
 // operands with a batch axis are read through the call at each launch, and never during a replay;
 // weights, states and all shapes stay.
 struct LaunchArgs {

@@ -10,7 +10,7 @@ namespace braid::cuda {
 
 // A dimension of a tensor in device memory for sm_90's copy engine, innermost first.
 struct MapDim {
-  int64_t size = 1;   // elements; what a box takes from beyond arrives as zeros
+  int64_t size = 1;   // elements; beyond, a box takes zeros
   int64_t bytes = 0;  // from an element to the next, a multiple of 16; ignored for the innermost
   int box = 1;        // elements of a copy, at most 256
 };

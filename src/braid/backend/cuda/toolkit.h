@@ -13,7 +13,7 @@ namespace braid::cuda::toolkit {
 struct Capture {
   cudaStreamCaptureStatus status{};
   cudaGraph_t graph = nullptr;
-  const cudaGraphNode_t* after = nullptr;  // [count], what the stream's next node comes after
+  const cudaGraphNode_t* after = nullptr;  // [count], nodes before the stream's next node
   size_t count = 0;
 };
 

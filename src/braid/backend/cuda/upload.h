@@ -20,12 +20,12 @@ class Uploader {
  public:
   // Starts the threads; they pin their buffers at their first piece.
   explicit Uploader(int device, const UploadConfig& config = {});
-  ~Uploader();  // drops what has not been copied
+  ~Uploader();  // drops uncopied data
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
 
   // dst [src.bytes()] on the device becomes the packed rows of `src`; returns at once. Fails with
-  // what went wrong in an earlier copy, if anything did.
+  // an earlier copy's error, if any.
   void copy(void* dst, const TensorView& src);
 
   // Returns when all copies are in device memory; fails if any copy failed. More may follow.

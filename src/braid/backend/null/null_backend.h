@@ -5,7 +5,7 @@
 namespace braid {
 
 // A device that does nothing: memory is real, kernels are names, a run returns at once. For
-// planning, simulation and measuring what the engine itself costs.
+// planning, simulation and measuring the engine's own cost.
 class NullBackend : public Backend {
  public:
   // Kernels wait inside as those of `like`, which outlives the backend; null: none does.

@@ -14,7 +14,7 @@
 
 namespace braid::attention_modes {
 
-// What `braid bench attention` runs.
+// The runs of `braid bench attention`.
 struct AttentionBench {
   std::string shape = "custom", mode = "all", profile;
   std::string machines;  // MxD; empty: a machine with the named GPUs, or with two ranks
@@ -59,7 +59,7 @@ struct ModeReport {
   std::array<double, 3> bytes{};               // by link class, counted or simulated, of all ranks
   std::array<double, 3> analytic{};            // by the closed form
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
-  std::shared_ptr<const ModePlan> plan;        // what ran
+  std::shared_ptr<const ModePlan> plan;        // the plan that ran
   // On GPUs only: `compute` is then the attention launches' time inside the step.
   double alone = 0;     // the step without its communication
   double plain = 0;     // a single call over all of a rank's work; 0: not measured

@@ -40,7 +40,7 @@ class CudaStepQueue : public StepQueue {
   void leave(int32_t slot) override;
   void allow(int32_t slot, std::span<const uint32_t> mask) override;
   void put(const Batch& batch, std::span<const int32_t> row_slots) override;
-  bool usable() const override { return false; }  // what can be refused was planned before
+  bool usable() const override { return false; }  // refusals came with the plans
   EndedStep take() override;
   TensorView logits() override;
   TensorView device_logits() override;

@@ -13,7 +13,7 @@
 
 namespace braid::cuda {
 
-// A rank's sampler of sequences that come and go. What a sequence carries from token to token is a
+// A rank's sampler of sequences that come and go. A sequence's state from token to token is a
 // slot's row in device memory; the stream writes a row when a sequence takes the slot, between the
 // steps before and after. Counts of the vocabulary exist for sequences with penalties alone. Made
 // once: graphs keep its addresses. Steps are numbered from 0, alike on all ranks.

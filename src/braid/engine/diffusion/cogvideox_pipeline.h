@@ -82,7 +82,7 @@ class CogVideoXPipeline {
   // Bytes of each component's weights, as computed with.
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
-  // What the components need for such a video, on the GPU that needs most; nothing on CPUs. Fails
+  // The components' memory for such a video, on the GPU that needs most; nothing on CPUs. Fails
   // as plan_memory does.
   std::optional<PipelineMemory> memory(const VideoRequest& request) const;
 

@@ -19,7 +19,7 @@ struct CogVideoXInputs {
   std::span<const int64_t> timesteps;  // [steps]
 };
 
-// A CogVideoX pipeline's transformer. begin() computes what is constant over steps: projected text,
+// A CogVideoX pipeline's transformer. begin() computes constants over steps: projected text,
 // positions, and every block's modulation for all steps.
 class CogVideoXTransformer {
  public:

@@ -85,7 +85,7 @@ class FluxPipeline {
   // "text_encoder_2".
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
-  // What the components need for such a picture, on the GPU that needs most; nothing on CPUs. Fails
+  // The components' memory for such a picture, on the GPU that needs most; nothing on CPUs. Fails
   // as plan_memory does.
   std::optional<PipelineMemory> memory(const ImageRequest& request) const;
 

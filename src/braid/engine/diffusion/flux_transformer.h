@@ -13,7 +13,7 @@
 
 namespace braid {
 
-// What denoising steps read beside the latents.
+// Inputs of denoising steps beside the latents.
 struct FluxInputs {
   int64_t batch = 1;  // B images with equal sizes
   int64_t token_rows = 0, token_columns = 0;

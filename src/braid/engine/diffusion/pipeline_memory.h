@@ -21,7 +21,7 @@ std::vector<std::pair<std::string, int64_t>> weight_bytes_of(
 struct PipelineMemory {
   std::vector<ComponentMemory> components;
   int64_t free = 0;      // free on the GPU before the first component
-  int64_t most = 0;      // what is used at once
+  int64_t most = 0;      // used at once
   bool together = true;  // all weights stay; false: each component is freed before the next comes
 };
 

@@ -60,7 +60,7 @@ struct RequestLoop::Impl {
     outputs.finish();
   }
 
-  // Any thread: changes what the mutex guards, and wakes the loop.
+  // Any thread: changes guarded state, and wakes the loop.
   void tell(const std::function<void()>& change) {
     {
       const std::lock_guard lock(mutex);

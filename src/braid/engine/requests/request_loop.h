@@ -17,7 +17,7 @@ namespace braid {
 inline constexpr std::array<int64_t, 13> kStepTokenBounds = {1,   8,    16,   32,   64,   128,  256,
                                                              512, 1024, 2048, 4096, 8192, 16384};
 
-// What a loop does and has done, for metrics and health.
+// A loop's present and past work, for metrics and health.
 struct RequestStats {
   Scheduler::Counts scheduler;
   int64_t steps = 0;

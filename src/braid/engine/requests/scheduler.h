@@ -195,7 +195,7 @@ class Scheduler {
   std::map<RequestId, Entry> entries_;    // by age: ids rise
   std::map<std::string, double> served_;  // tokens computed, by key, of keys with requests
   double mean_answer_ = 128;              // tokens of recently ended answers
-  Counts counts_;                         // what only adds up
+  Counts counts_;                         // running totals
   bool preempted_now_ = false;            // the step at hand took pages from a sequence
   int steps_without_prompt_ = 0;          // in a row, while prompts were there
   bool prompt_last_ = false;              // the step before was a prompt's

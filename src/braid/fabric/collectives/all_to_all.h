@@ -8,7 +8,7 @@
 
 namespace braid::fabric {
 
-// piece q of rank p's in = piece p of rank q's out. bytes[p * P + q] is what p sends to q: the
+// piece q of rank p's in = piece p of rank q's out. bytes[p * P + q] are p's bytes for q: the
 // whole matrix, equal on all ranks; entries may be zero.
 //
 // in   // row r of the matrix: pieces for rank 0, 1, ... without gaps

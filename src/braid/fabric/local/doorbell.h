@@ -68,7 +68,7 @@ bool Doorbell::wait(const cpu::WaitPolicy& policy, Clock::time_point deadline, R
       cpu::futex_sleep(bell_, seen, left, cpu::FutexScope::machine);
     }
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
-    // Rung early, or for something else: what this thread waits for is likely near.
+    // Rung early, or for another reason: the awaited value is likely near.
     const Clock::time_point sleep_again = std::min(Clock::now() + kLinger, deadline);
     while (!(done = done || ready()) && Clock::now() < sleep_again) spin_pause();
     if (!done && Clock::now() >= deadline) return false;

@@ -48,7 +48,7 @@ class LocalFabric final : public Fabric {
  private:
   friend class LocalEndpoint;
 
-  // Waits at `rank` until ready(), or throws; describe() says what for.
+  // Waits at `rank` until ready(), or throws; describe() names the cause.
   template <class Ready, class Describe>
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
   std::shared_ptr<Segment> allocate(int rank, int64_t index, int64_t bytes, std::string_view name);

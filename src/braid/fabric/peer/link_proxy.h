@@ -69,7 +69,7 @@ class LinkProxy {
     explicit Job(LinkProxy& proxy);
     bool is_asked() const;
     bool is_under_way() const;  // begun, and not answered
-    void take();                // what is asked for is under way
+    void take();                // requested work is under way
     bool in_use() const;
     LinkProxy& proxy_;
     uint32_t* words_ = nullptr;  // pinned: asked, and a cache line later done and answers so far
@@ -94,7 +94,7 @@ class LinkProxy {
   virtual void begin(Job& job) = 0;
   // Whether something is under way that wants the thread's eye.
   virtual bool advance() = 0;
-  // Nothing has been for long: the thread is about to sleep. Throws what a copy failed with.
+  // Nothing has been for long: the thread is about to sleep. Throws a copy's error.
   virtual void rest() {}
   // The thread ends: all later writes by its copies are complete.
   virtual void drain() = 0;

@@ -23,7 +23,7 @@ __global__ void pace_kernel(unsigned long long* free_at, uint64_t busy_ns, uint6
     if (before == seen) break;
     seen = before;
   }
-  // Bounded: the port's queue is what the host has enqueued.
+  // Bounded by the port's queue of enqueued copies.
   while (now_ns() < end + latency_ns) __nanosleep(200);
 }
 

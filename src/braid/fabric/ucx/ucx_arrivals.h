@@ -47,7 +47,7 @@ class UcxArrivals final : public UcxReceiver {
   // From one process.
   struct Source {
     uint64_t next = 0;                  // sequence
-    std::map<uint64_t, Message> early;  // by sequence: what cannot be taken yet
+    std::map<uint64_t, Message> early;  // by sequence: not yet in order
     std::set<uint64_t> receiving;       // puts whose data are on their way
     std::deque<UcxHeader> signals;      // that wait for data
   };

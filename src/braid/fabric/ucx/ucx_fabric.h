@@ -59,11 +59,11 @@ class UcxFabric final : public Fabric {
   int process_of(int rank) const { return rank / ranks_here(); }
   bool is_here(int rank) const { return process_of(rank) == config_.process; }
   LinkClass between(int from, int to) const;
-  // Of a rank whose memory is mapped.
+  // For a rank with mapped memory.
   Doorbell& doorbell(int rank) {
     return memories_[static_cast<size_t>(process_of(rank))]->doorbell(rank % ranks_here());
   }
-  // Waits at `rank` until ready(), making progress, or throws; describe() says what for.
+  // Waits at `rank` until ready(), making progress, or throws; describe() names the cause.
   template <class Ready, class Describe>
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
   std::shared_ptr<Segment> allocate(int rank, int64_t index, int64_t bytes, std::string_view name);

@@ -23,7 +23,7 @@ constexpr int64_t kMostAtOnce = 256 << 10;
 
 constexpr int kSleepMs = 100;  // longest sleep of the thread between looks for the end
 
-// What a user has set stays.
+// A user's settings stay.
 void set_switches() {
   // UCX reads the variable while it is loaded: setting the variable here is too late.
   if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");

@@ -24,7 +24,7 @@ class UcxWorker {
   using OnLost = std::function<void(int process, const std::string& why)>;
 
   // Fails with kResource where UCX finds no transport. Sets UCX's log level to fatal unless
-  // UCX_LOG_LEVEL is set: what breaks is said by Braid.
+  // UCX_LOG_LEVEL is set: Braid itself reports failures.
   explicit UcxWorker(OnLost on_lost);
   ~UcxWorker();  // closes connections, each for a second at most
   UcxWorker(const UcxWorker&) = delete;

@@ -148,7 +148,7 @@ struct FilterBlock {
   ExprPtr filter;
   Body body;
 };
-struct Generation {  // {% generation %}: marks what the assistant says
+struct Generation {  // {% generation %}: marks the assistant's text
   Body body;
 };
 struct With {

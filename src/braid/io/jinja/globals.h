@@ -4,8 +4,8 @@
 
 namespace braid::jinja {
 
-// Sets what every template may call: range, dict, namespace, joiner, cycler, raise_exception and
-// strftime_now.
+// Sets the functions for every template: range, dict, namespace, joiner, cycler, raise_exception
+// and strftime_now.
 void set_globals(Runtime& runtime, Scope& scope);
 
 }  // namespace braid::jinja

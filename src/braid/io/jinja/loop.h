@@ -39,7 +39,7 @@ class Loop final : public Instance {
   Value current_, before_;
   std::optional<Value> ahead_;
   std::optional<std::vector<Value>> last_changed_;
-  Value answer_;  // what attribute() points to
+  Value answer_;  // target of attribute()
 };
 
 }  // namespace braid::jinja

@@ -1,6 +1,6 @@
 #include "braid/io/jinja/expression_parser.h"
 
-// What follows a primary expression: attributes, subscripts, calls, filters and tests; and targets.
+// The tail of a primary expression: attributes, subscripts, calls, filters and tests; and targets.
 namespace braid::jinja {
 
 ExprPtr ExpressionParser::postfix(ExprPtr node) {

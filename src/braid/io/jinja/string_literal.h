@@ -5,7 +5,7 @@
 
 namespace braid::jinja {
 
-// What the inside of a string literal stands for: Python's escapes, without \N{...} and without
+// The meaning of a string literal's inside: Python's escapes, without \N{...} and without
 // surrogates, which no UTF-8 text can hold. Throws kMalformed with the line.
 std::string unescape(std::string_view literal, int line);
 

@@ -22,7 +22,7 @@ struct Variable {
 
 struct RenderOptions {
   Limits limits;
-  std::optional<std::tm> now;  // what strftime_now() tells; absent: the local time
+  std::optional<std::tm> now;  // time for strftime_now(); absent: the local time
 };
 
 // A Jinja template, as Hugging Face runs chat templates: Jinja 3.1 in an immutable sandbox with

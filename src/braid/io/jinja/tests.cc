@@ -55,7 +55,7 @@ bool is_escaped(const Value& v) {
 bool is_iterable(const Value& v) {
   return iterable(v) || (v.instance() && v.instance()->type_name() == "LoopContext");
 }
-// What has a length and can be indexed.
+// Values with a length and an index.
 bool is_sequence(const Value& v) {
   return length(v) && !(v.sequence() && !v.sequence()->indexable());
 }

@@ -21,7 +21,7 @@ size_t offset(std::string_view text, int64_t index);
 std::vector<std::string_view> split_characters(std::string_view text);
 
 bool is_space(char32_t c);     // str.isspace
-bool is_line_end(char32_t c);  // what str.splitlines splits at
+bool is_line_end(char32_t c);  // as in str.splitlines
 bool is_letter(char32_t c);    // str.isalpha
 bool is_decimal(char32_t c);   // str.isdecimal
 bool is_digit(char32_t c);     // str.isdigit
@@ -29,7 +29,7 @@ bool is_numeric(char32_t c);   // str.isnumeric
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_cased(char32_t c);
-bool is_printable(char32_t c);  // what repr() leaves unescaped
+bool is_printable(char32_t c);  // repr() leaves it unescaped
 bool is_word(char32_t c);       // \w of a regular expression
 
 // Simple case mapping, a code point each; except for the sharp s, which becomes SS.

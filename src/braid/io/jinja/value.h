@@ -91,7 +91,7 @@ struct Str final : Object {
   const bool markup;       // escaped for HTML already (the filters safe and escape)
 };
 
-// list, tuple, or what dict.items(), keys() and values() give.
+// list, tuple, or the result of dict.items(), keys() or values().
 struct Sequence final : Object {
   enum class Kind { list, tuple, items, keys, values };
   Sequence(Kind k, std::vector<Value> v) : kind(k), items(std::move(v)) {}

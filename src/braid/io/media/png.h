@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// Text in a picture's file: what a program wrote about it ("parameters", "Software"). The keyword
+// Text in a picture's file, from a program ("parameters", "Software"). The keyword
 // is ASCII, the text UTF-8.
 using PngTexts = std::vector<std::pair<std::string, std::string>>;
 

@@ -11,7 +11,7 @@
 
 namespace braid::job {
 
-// What a control message is about.
+// Subject of a control message.
 enum class Note : int32_t {
   hello,        // from an arriving process to process 0: the process' address
   table,        // all addresses, from process 0

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// What a hello says before the record itself.
+// A hello's beginning, before the record itself.
 std::string hello(const Launch& launch, const std::string& mine) {
   return Packer().add(launch.processes).add(mine).bytes();
 }

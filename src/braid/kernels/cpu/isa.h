@@ -30,7 +30,7 @@ inline Isa detected_isa() {
   return cpu_features().isa;
 }
 
-// baseline up to detected_isa(), in order: what a test sweeps.
+// baseline up to detected_isa(), in order, for tests to sweep.
 std::span<const Isa> usable_isas();
 
 std::string_view name(Isa isa);

@@ -48,7 +48,7 @@ struct AttentionInputs {
   // A value that the step makes first: receive buffers are opened right behind it. kNoValue:
   // q.
   ValueId first = kNoValue;
-  // With Importance::previous: what the attention before paid the prompt's keys, f32 [1,
+  // With Importance::previous: the attention before's sums for the prompt's keys, f32 [1,
   // q.max_rows(), kv_heads, 1]. kNoValue: keys are ordered as with Importance::own.
   ValueId scores = kNoValue;
 };

@@ -89,7 +89,7 @@ class AttentionPieces {
   // All ranks meet: `kept` values are ready, and the results and these buffers are open from then
   // on.
   Results open(std::vector<ValueId> kept, const std::vector<Buffer*>& buffers);
-  // The end: all results are here, and nobody reads what is `kept` any more.
+  // The end: all results are here, and no rank reads `kept` values any more.
   AttentionOutputs close(const Results& results, std::vector<ValueId> kept, bool meet = true);
 
   // With room for class k on any rank: queries or keys of a head group.

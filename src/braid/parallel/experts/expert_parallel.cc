@@ -138,7 +138,7 @@ LayoutPlan with_divided_rows(LayoutPlan plan, const Program& program) {
   for (const Op& op : program.ops) {
     for (ValueId id : op.outputs) maker[static_cast<size_t>(id)] = &op;
   }
-  std::set<ValueId> whole;  // what experts and shared experts compute from
+  std::set<ValueId> whole;  // inputs of experts and shared experts
   for (const Op& op : program.ops) {
     if (op.def == &ops::kExpertGated) whole.insert(op.inputs[0]);
   }

@@ -17,7 +17,7 @@ struct HttpConfig {
   int max_connections = 4096;
   double read_seconds = 30;   // for the whole of a request to come
   double idle_seconds = 75;   // between two requests of a connection
-  double write_seconds = 30;  // for a client to take what was sent
+  double write_seconds = 30;  // for a client to take sent bytes
 };
 
 // HTTP/1.1 with keep-alive over plain TCP; TLS is a proxy's work. Every connection is a coroutine

@@ -41,7 +41,7 @@ class StreamCheck {
   explicit StreamCheck(bool chat) : chat_(chat) {}
 
   void event(std::string_view data, double time);
-  // The answer has ended: what is missing is a fault.
+  // The answer has ended: missing parts are faults.
   void end();
   const StreamFacts& facts() const { return facts_; }
 

@@ -64,7 +64,7 @@ asio::awaitable<void> begin(Run& run) {
   co_await send(run, std::move(first));
 }
 
-// Waits for all choices; a stream sends what comes.
+// Waits for all choices; a stream sends pieces as they come.
 asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
                                std::vector<AnswerParser>& parsers) {
   Exchange& exchange = run.exchange;

@@ -43,7 +43,7 @@ Json models(const Service& service) {
   return {{"object", "list"}, {"data", Json::array({std::move(model)})}};
 }
 
-// What the page at `/` shows, besides pictures; counts rise from the start on.
+// Data of the page at `/`, besides pictures; counts rise from the start on.
 Json numbers(const Service& service) {
   const RequestStats stats = service.loop.stats();
   const Scheduler::Counts& counts = stats.scheduler;

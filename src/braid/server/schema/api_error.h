@@ -9,7 +9,7 @@
 
 namespace braid::server {
 
-// An answer other than 200: what OpenAI's clients read as {"error": {...}}.
+// An answer other than 200, as OpenAI's clients read it: {"error": {...}}.
 class ApiError : public std::runtime_error {
  public:
   // `param` names the wrong field of the request, if any.

@@ -9,7 +9,7 @@
 // for each LinearIsa: plain structs and functions only.
 namespace braid::cpu::linear_detail {
 
-// What a dtype's inner product needs beside the codes.
+// A dtype's operands in inner products, beside the codes.
 //   real       nothing: weights are f32, f16 or bf16
 //   offset     x = scale * (code - constant), one scale per 32 elements
 //   minimum    x = scale * code + min

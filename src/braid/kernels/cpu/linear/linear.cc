@@ -79,7 +79,7 @@ void validate(const LinearParams& p) {
   }
 }
 
-// Everything but what the scratch holds: packed x and the panel path's buffers.
+// Everything but the scratch's contents: packed x and the panel path's buffers.
 RunArgs run_args(const LinearParams& params, const LinearConfig& config,
                  std::array<WeightArgs, kMaxLinearWeights>& weights) {
   const int count = static_cast<int>(params.weights.size());

@@ -25,7 +25,7 @@ std::string_view to_string(CollectiveOp op);
 // divided value; all_to_all divides x and y alike, so rows is a multiple of P.
 struct CollectiveDesc {
   CollectiveOp op = CollectiveOp::all_reduce;
-  DType dtype = DType::bf16;  // bf16, f16 or f32; what only moves may have any plain type
+  DType dtype = DType::bf16;  // bf16, f16 or f32; moves take any plain type
   int ranks = 1;              // P
   int64_t rows = 0;           // capacity, where live rows are read on the device
   int64_t cols = 0;

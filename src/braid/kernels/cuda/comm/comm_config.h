@@ -33,7 +33,7 @@ std::string to_string(const CollectiveConfig& config);  // "line12 16x256", "dir
 constexpr int kMaxCommCtas = 128;
 constexpr int kMaxCommThreads = 512;
 
-// What the choice may use.
+// Limits of the choice.
 struct CommLimits {
   int64_t line_bytes = 1 << 20;  // payload between two ranks that the staging holds
   int max_ctas = 64;             // SMs free of other kernels, with kMaxCommThreads each

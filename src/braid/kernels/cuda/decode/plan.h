@@ -18,7 +18,7 @@ constexpr BRAID_HOST_DEVICE int32_t unit_keys(int32_t head_dim) {
   return 1 << unit_log2(head_dim);
 }
 
-// What all sequences have in common.
+// Common to all sequences.
 struct DecodeShape {
   int32_t unit_log2;  // log2 of a unit's keys
   int32_t group;

@@ -5,7 +5,7 @@
 
 namespace braid::cuda {
 
-// What a GPU does in decode steps: seconds and bytes, fitted to measurements by
+// A GPU's rates in decode steps: seconds and bytes, fitted to measurements by
 // tools/fit_decode_rates.py (docs/cluster-fusion.md).
 struct DecodeRates {
   double stream = 0;        // bytes a second, read by all SMs

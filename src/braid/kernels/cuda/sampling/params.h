@@ -27,7 +27,7 @@ struct SamplerParams {
   int32_t num_biases = 0;  // in the slot's row of SampleCall::biases
 };
 
-// What is added to the logit of an id, before penalties, while the sequence has generated fewer
+// An addend to an id's logit, before penalties, while the sequence has generated fewer
 // than `until` tokens. -inf forbids the id.
 struct SampleBias {
   int32_t id = 0;
@@ -35,7 +35,7 @@ struct SampleBias {
   uint32_t until = std::numeric_limits<uint32_t>::max();
 };
 
-// What a sequence carries from token to token; in device memory, [slots].
+// A sequence's state from token to token; in device memory, [slots].
 struct SamplerState {
   uint64_t random = 0;     // SplitMix64; starts as the seed, one step per drawn (not greedy) token
   uint32_t generated = 0;  // tokens

@@ -4,7 +4,7 @@
 
 namespace braid::cuda {
 
-// What collectives between machines do on a rank's own GPU, before and after the transfers.
+// Collectives between machines: work on a rank's own GPU, before and after the transfers.
 struct AcrossParams {
   CollectiveOp op;
   int rank;
@@ -12,7 +12,7 @@ struct AcrossParams {
   bool columns;        // all_gather by columns: y[t, columns of q] = x_q[t, :]
   const std::byte* x;  // own
   std::byte* y;
-  std::byte* send;                     // [P, slot]; what all peers get alike is in slot 0
+  std::byte* send;                     // [P, slot]; slot 0 has data for all peers alike
   const std::byte* received;           // [P, slot]
   int64_t slot;                        // bytes
   int64_t rows;                        // of the whole value
@@ -34,7 +34,7 @@ using AcrossKernel = void (*)(const AcrossParams);
 using PushKernel = void (*)(const PushParams);
 AcrossKernel pack_kernel_of();            // x into `send`
 PushKernel push_kernel_of();              // grid [CTAs, n]
-AcrossKernel place_kernel_of();           // what came, and this rank's own, into y
+AcrossKernel place_kernel_of();           // arrived and own data into y
 AcrossKernel sum_kernel_of(DType dtype);  // y = sum over ranks, in rank order
 
 }  // namespace braid::cuda

@@ -24,7 +24,7 @@ class AcrossMachines {
   AcrossMachines(const AcrossMachines&) = delete;
   AcrossMachines& operator=(const AcrossMachines&) = delete;
 
-  // What exchanges called `key` need, the first time; on every rank in the same order, at a
+  // Allocates memory for exchanges called `key`, once; on every rank in the same order, at a
   // quiescent point. `put` [P]: bytes for each peer; `slot` the most of any two ranks. `alike`: all
   // peers get the same.
   void prepare(const std::string& key, std::span<const int64_t> put, int64_t slot, bool alike);

@@ -18,7 +18,7 @@ __device__ int first_unit() {
 
 // all_reduce      y_r[i] = sum_p x_p[i]
 // reduce_scatter  y_r[i] = sum_p x_p[begin_r + i]
-// One shot: each rank stores what a peer sums into that peer's staging memory, then sums its own
+// One shot: each rank stores a peer's summands in the peer's staging memory, then sums its own
 // part as the lines arrive, in the order of the ranks.
 template <class T, int kData, bool kScatter>
 __global__ void __launch_bounds__(kMaxCommThreads, 1)

@@ -36,7 +36,7 @@ void decode_attention(const DecodeDesc& desc, const DecodeParams& params,
 // Loads the kernel and allows the kernel's shared memory; once per device, outside capture.
 void prepare_decode_attention(const DecodeDesc& desc, const DecodeConfig& config);
 
-// What the current device is.
+// Facts about the current device.
 DecodeDevice decode_device();
 
 }  // namespace braid::cuda

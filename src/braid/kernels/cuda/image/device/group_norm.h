@@ -34,7 +34,7 @@ struct GroupNormByParams {
 
 int64_t group_norm_workspace(const ops::GroupNormAttrs& attrs, const Shape& x);
 
-// Fails with kInvalidArgument or kUnsupported, naming what is wrong.
+// Fails with kInvalidArgument or kUnsupported, naming the fault.
 void group_norm(const GroupNormParams& params, LaunchContext context);
 void group_stats(const GroupStatsParams& params, LaunchContext context);
 void group_norm_by(const GroupNormByParams& params, LaunchContext context);

@@ -3,7 +3,7 @@
 #include "braid/backend/cuda/launch.h"
 #include "braid/tensor/dtype.h"
 
-// What the plain form of latent attention does beside a product and segment attention. Device
+// The plain form of latent attention, besides its product and segment attention. Device
 // memory, the caller's; capturable.
 namespace braid::cuda {
 

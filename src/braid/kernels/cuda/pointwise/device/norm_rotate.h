@@ -15,7 +15,7 @@ struct NormRotateParams {
   ops::NormRopeTableAttrs attrs;
 };
 
-// Fails with kInvalidArgument or kUnsupported, naming what is wrong.
+// Fails with kInvalidArgument or kUnsupported, naming the fault.
 void norm_rotate(const NormRotateParams& params, LaunchContext context);
 
 }  // namespace braid::cuda

@@ -10,7 +10,7 @@
 #include "braid/kernels/cuda/pointwise/config.h"
 #include "braid/tensor/view.h"
 
-// What the launchers of this folder share: operands as kernels take them, and their checks.
+// Shared by the launchers in this folder: operands as kernels take them, and their checks.
 //
 // A launcher takes TensorViews of device memory: a [T, C] view's rows are `row_bytes` apart, and T
 // is the capacity. `rows` is device memory too: the live rows, at most T, read when the kernel

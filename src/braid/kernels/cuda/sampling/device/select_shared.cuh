@@ -5,7 +5,7 @@
 #include "braid/kernels/cuda/sampling/device/scores.cuh"
 #include "braid/kernels/cuda/sampling/device/team.cuh"
 
-// What a selection asks, answers and keeps in shared memory.
+// A selection's questions, answers and state in shared memory.
 namespace braid::cuda::sampling {
 
 constexpr int kListSize = 2048;

@@ -13,7 +13,7 @@ constexpr int kWarps = kSampleThreads / 32;
 
 constexpr int kMaxTeam = 16;
 
-// What CTAs send each other; two sets in turns, as a slow thread may still read the last.
+// Messages between CTAs; two sets in turns, as a slow thread may still read the last.
 struct ReduceShared {
   uint64_t warp[kWarps];
   uint64_t inbox[2][kMaxTeam];

@@ -19,7 +19,7 @@ struct ThinKeysParams {
 };
 constexpr size_t kMostThinnedParts = 4;
 
-// Fails with kUnsupported, naming what no kernel takes.
+// Fails with kUnsupported, naming the unsupported operand.
 void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D);
 
 // Asks the current device.
