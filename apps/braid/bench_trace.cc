@@ -1,4 +1,4 @@
-// Replays a load of requests: by the simulator on devices that are not there, or on this machine.
+// Replays a load of requests: by the simulator on absent devices, or on this machine.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -61,8 +61,8 @@ TraceResult result_of(const BenchTraceOptions& o, std::string policy, std::strin
   return result;
 }
 
-// The most requests a second of which kKeptShare are within the limits, to 5%; infinity where the
-// load is too short to find a limit.
+// The highest rate, in requests a second to 5%, that keeps kKeptShare within the limits; infinity
+// if the load is too short to find a limit.
 double most_kept(const BenchTraceOptions& o, const ReplayConfig& config, StepTimes& times,
                  double rate) {
   const auto keeps = [&](double factor) {

@@ -16,7 +16,7 @@ struct TraceResult {
   TraceSummary summary;
   TraceReplay replay;
   double rate = 0;        // requests a second that arrive
-  double kept_most = -1;  // the most of these within the limits (--find-rate); below 0: not asked
+  double kept_most = -1;  // the highest rate within the limits (--find-rate); below 0: not asked
 };
 
 // Two tables: times by length of prompts, then rates.

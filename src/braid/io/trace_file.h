@@ -8,7 +8,7 @@
 
 namespace braid {
 
-// Tokens of a block of TraceRequest::blocks.
+// Tokens per block in TraceRequest::blocks.
 inline constexpr int64_t kTraceBlock = 512;
 
 // A request of a recorded or generated load.

@@ -16,10 +16,10 @@ struct TraceLoad {
   uint64_t seed = 1;
 };
 
-// Kinds of requests by name, each with the lengths that a publication reports:
-// - needlebench, bookcorpus: lognormal prompts and answers of the medians and 99th percentiles in
-//   CSPS (arXiv 2409.15104), prompts of at most 1,000,000 tokens;
-// - conversation: prompts by the quantiles of Mooncake's conversation trace, answers of its median.
+// Kinds of requests by name, with lengths from publications:
+// - needlebench, bookcorpus: lognormal prompts and answers with the medians and 99th percentiles in
+//   CSPS (arXiv 2409.15104), prompts up to 1,000,000 tokens;
+// - conversation: prompts by the quantiles in Mooncake's conversation trace, answers by its median.
 std::vector<std::string> load_names();
 
 // The load's requests, the same for the same seed on every machine. `mix` is a kind, or several

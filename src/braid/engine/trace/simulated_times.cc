@@ -17,7 +17,7 @@ double pairs_of(double tokens) {
   return tokens * (tokens + 1) / 2;
 }
 
-// The value at x by its values at the powers of two around, on a straight line.
+// The value at x, on a straight line between the values at the powers of two around.
 template <class T, class At, class Mix>
 T between(double x, const At& at, const Mix& mix) {
   const auto low = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max(1.0, x))));

@@ -7,21 +7,21 @@
 
 namespace braid {
 
-// Simulated seconds of steps of one kind; each costs a plan and a simulation.
+// Simulated seconds for each kind of step; a probe costs a plan and a simulation.
 struct StepProbes {
-  // A prompt of so many tokens behind so many cached ones, as dense attention computes it.
+  // A prompt with `tokens` tokens behind `cached` tokens, by dense attention.
   std::function<double(int64_t tokens, int64_t cached)> prompt;
   // The same by level attention; empty: prompts are dense.
   std::function<double(int64_t tokens)> thinned;
-  // So many sequences that each decode a token behind so many keys.
+  // `sequences` sequences that each decode a token behind `keys` keys.
   std::function<double(int64_t sequences, int64_t keys)> decode;
 };
 
-// Times of any step from simulations of some, made at need and kept: powers of two of tokens and
-// sequences, and two depths each, between which times are linear. A step's products count all
-// tokens; attention counts pairs of prompts and keys of decodes apart. `lanes`: ranks that decode
-// their own sequences beside each other (TimedRow::group), so that the slowest counts; 1: all
-// ranks decode together.
+// Times for any step from a few simulations, made at need and kept: for powers of two of tokens
+// and sequences, at two depths each; times in between are linear. A step's products count all
+// tokens; attention counts pairs in prompts and keys in decodes apart. `lanes`: ranks that decode
+// their own sequences beside each other (TimedRow::group): the slowest counts; 1: all ranks decode
+// together.
 class SimulatedTimes final : public StepTimes {
  public:
   SimulatedTimes(StepProbes probes, int lanes) : probes_(std::move(probes)), lanes_(lanes) {}

@@ -7,11 +7,11 @@
 
 namespace braid {
 
-// A sequence's part of a step, as the step's time depends on it.
+// A sequence's part in a step, as far as the step's time depends on it.
 struct TimedRow {
-  int64_t tokens = 0;  // computed by the step
-  int64_t cached = 0;  // keys before them
-  int group = 0;  // of ranks that have the sequence's keys, where groups have keys of their own
+  int64_t tokens = 0;   // computed by the step
+  int64_t cached = 0;   // keys before them
+  int group = 0;        // ranks with the sequence's keys, if groups have separate keys
   bool decode = false;  // a token of an answer
 };
 
@@ -22,7 +22,7 @@ class StepTimes {
   virtual double seconds(std::span<const TimedRow> rows) = 0;
 };
 
-// The linear model that an engine has fitted to its steps, and a time between two steps.
+// An engine's linear model fitted to its steps, and a time between two steps.
 class FittedTimes final : public StepTimes {
  public:
   FittedTimes(const StepCost& cost, double between) : cost_(cost), between_(between) {}

@@ -29,7 +29,7 @@ class Sink final : public AnswerSink {
     const int64_t tokens = piece.answer_tokens - seen_;
     if (tokens == 0) return true;
     const std::lock_guard lock(events_.mutex);
-    // Tokens of a piece come together; the first of all has no gap.
+    // A piece's tokens come together; the very first token has no gap.
     const double gap = seen_ == 0 ? 0 : (now - last_) / static_cast<double>(tokens);
     for (int64_t i = seen_ == 0 ? 1 : 0; i < tokens; ++i) {
       events_.replay.gaps.push_back({static_cast<float>(gap), long_prompt_});

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-// A trace that an engine has answered, and what repeats it without the engine.
+// An engine's answers to a trace, and the data for repeating the trace without the engine.
 struct EngineReplay {
   TraceReplay replay;
   SchedulerConfig scheduler;  // the engine's

@@ -54,7 +54,7 @@ class SetSimulator {
     return bytes;
   }
 
-  // A batch of equal sequences, weights divided over the set or on one rank.
+  // A batch with equal sequences, on a set that divides weights or on a single rank.
   double batch(const Topology& ranks, int64_t sequences, int64_t tokens, int64_t cached) const {
     const CostModel cost(profile_, ranks);
     const ForwardPlanner planner = planner_of(ranks, {}, {});
@@ -82,7 +82,7 @@ class SetSimulator {
         .seconds;
   }
 
-  // Decodes of sequences whose keys lie on all ranks in equal parts.
+  // Decodes for sequences with keys in equal parts on all ranks.
   double apart(const SequenceMesh& mesh, int64_t sequences, int64_t keys) const {
     const CostModel cost(profile_, set_);
     const ContextKey key =

@@ -12,31 +12,31 @@ namespace braid {
 // A way to serve a load.
 enum class TracePolicyKind : uint8_t {
   chunked,   // weights divided; chunks of prompts share steps with decodes
-  sp,        // tokens of prompts divided; each answer is made by a rank that holds all its keys
+  sp,        // tokens of prompts divided; a rank with all keys makes the answer
   sp_apart,  // the same; keys stay where they are, and queries go to them
   sp_levels  // the same with level attention in prompts: approximate
 };
 
 struct TracePolicy {
   TracePolicyKind kind = TracePolicyKind::chunked;
-  int64_t step_tokens = 0;   // at most, of a step; of sp a prompt's part in a step
-  std::vector<double> keep;  // of sp_levels
+  int64_t step_tokens = 0;   // most tokens in a step; for sp a prompt's part per step
+  std::vector<double> keep;  // for sp_levels
   std::string name() const;  // "chunked prefill, 256"
 };
 
-// Devices that are not there, divided into equal sets that serve requests apart.
+// Absent devices, divided into equal sets that serve requests apart.
 struct TraceCluster {
   std::string config;            // path of a config.json in Hugging Face's form: bf16 weights
-  std::string profile = "h200";  // of a device: a name or a .json file
-  std::string machines = "1x8";  // MACHINESxDEVICES of all
-  std::string set = "1x8";       // of a set, which computes each of its steps together
-  double memory_gb = 80;         // of a device for weights, keys and activations
-  double activations_gb = 4;     // of these, kept for activations
-  int64_t max_running = 128;     // requests of a set at once
+  std::string profile = "h200";  // the device's: a name or a .json file
+  std::string machines = "1x8";  // MACHINESxDEVICES, in all
+  std::string set = "1x8";       // a set computes each of its steps together
+  double memory_gb = 80;         // per device, for weights, keys and activations
+  double activations_gb = 4;     // of these GB, kept for activations
+  int64_t max_running = 128;     // requests at once in a set
 };
 
-// A policy on a cluster, ready to replay a trace: the scheduler's limits of a set, and what the
-// simulator says of the set's steps.
+// A policy on a cluster, ready to replay a trace: the scheduler's limits in a set, and simulated
+// times for the set's steps.
 struct SimulatedPolicy {
   TracePolicy policy;
   SchedulerConfig scheduler;

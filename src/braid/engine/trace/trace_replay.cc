@@ -15,7 +15,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int32_t kVocabulary = 1 << 30;  // of prompts without a model
 
-// A set of ranks and its requests.
+// A set of ranks with its requests.
 struct Set {
   Set(const SchedulerConfig& config, size_t number) : scheduler(config), number(number) {}
   Scheduler scheduler;

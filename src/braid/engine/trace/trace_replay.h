@@ -13,11 +13,11 @@ namespace braid {
 struct ReplayedRequest {
   int64_t input = 0;   // tokens
   int64_t output = 0;  // tokens that were made
-  int64_t cached = 0;  // of the prompt, found in the prefix cache
+  int64_t cached = 0;  // prompt tokens found in the prefix cache
   double arrival = 0;
-  double first = 0;  // the first token is there
+  double first = 0;  // time of the first token
   double last = 0;
-  bool refused = false;  // it can never fit: nothing else is set
+  bool refused = false;  // can never fit: nothing else is set
 };
 
 // The times between tokens of an answer, with the prompt's length.
@@ -28,18 +28,18 @@ struct TokenGap {
 
 struct TraceReplay {
   std::vector<ReplayedRequest> requests;  // in order of arrival
-  std::vector<TokenGap> gaps;             // of all answers, in order of time
+  std::vector<TokenGap> gaps;             // over all answers, in time order
   double seconds = 0;                     // from the first arrival to the last token
   double busy = 0;                        // seconds of steps, summed over sets
   int64_t steps = 0;
-  int64_t prompt_tokens = 0;  // computed, without those of the prefix cache
+  int64_t prompt_tokens = 0;  // computed tokens; the prefix cache's do not count
   int64_t preemptions = 0;
 };
 
 struct ReplayConfig {
-  SchedulerConfig scheduler;    // of each set
-  int sets = 1;                 // of ranks, with requests of their own
-  int64_t long_tokens = 32768;  // prompts from so many tokens on are long
+  SchedulerConfig scheduler;    // each set's
+  int sets = 1;                 // sets of ranks with separate requests
+  int64_t long_tokens = 32768;  // a prompt is long from this length on
   std::function<void(double now, const Step& step)> on_step;  // as a step ends; may be empty
 };
 

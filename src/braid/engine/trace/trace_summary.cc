@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// Of the requests whose prompts' lengths `takes` takes.
+// Over requests with prompt lengths that `takes` accepts.
 template <class Takes>
 TraceTimes times_of(const TraceReplay& replay, const Takes& takes) {
   TraceTimes times;

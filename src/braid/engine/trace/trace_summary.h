@@ -11,7 +11,7 @@ namespace braid {
 struct Spread {
   double mean = 0, p50 = 0, p99 = 0;
 };
-// By nearest rank: the smallest value with at least so many per cent of all at or below; 0 of none.
+// By nearest rank: the smallest value with at least this per cent at or below; 0 without values.
 Spread spread_of(std::vector<double> values);
 
 // Requests of a kind.
@@ -31,12 +31,12 @@ struct TraceLimits {
 struct TraceSummary {
   TraceTimes all, brief, long_ones;
   int64_t refused = 0;
-  double prefill_rate = 0;  // prompt tokens a second, without those of the prefix cache
+  double prefill_rate = 0;  // prompt tokens a second, without the prefix cache's
   double decode_rate = 0;   // answer tokens a second
   double kept = 0;          // share of all requests within the limits
   double kept_rate = 0;     // those a second
   double busy = 0;          // share of the sets' time
-  double cached = 0;        // share of prompt tokens that the prefix cache had
+  double cached = 0;        // the prefix cache's share of prompt tokens
 };
 
 TraceSummary summarize(const TraceReplay& replay, const ReplayConfig& config,

@@ -6,11 +6,11 @@
 
 namespace braid {
 
-// A library of the distribution that is loaded at first need; the process keeps it.
+// A library from the distribution, loaded at first need and kept by the process.
 class LoadedLibrary {
  public:
-  // `file` is "libwebp.so.7". Fails with kUnsupported where it is not installed: `package` has it,
-  // `files` need it ("MP4 and WebM"), and files of the names `others` do not (".y4m or .png").
+  // `file` is "libwebp.so.7". Fails with kUnsupported if the file is not installed: `package` has
+  // the library, `files` need it ("MP4 and WebM"), `others` do not (".y4m or .png").
   LoadedLibrary(std::string file, const std::string& package, const std::string& files,
                 const std::string& others);
 

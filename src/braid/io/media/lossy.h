@@ -8,7 +8,7 @@
 // JPEG by libjpeg and WebP by libwebp: encode_picture (picture_file.h) checks what comes here.
 namespace braid {
 
-// Fail with kUnsupported, naming what to install, where a library is missing.
+// Fail with kUnsupported for a missing library, naming the package to install.
 void require_jpeg();
 void require_webp();
 

@@ -40,7 +40,7 @@ ExpertOperands operands(const Op& op) {
           .gate = gate_of(op.attrs.as<ops::GatedAttrs>().activation)};
 }
 
-// A token chooses an expert once: of gathered rows one expert has a row a token at most.
+// A token chooses an expert once: an expert's gathered rows have at most a row per token.
 template <class Operand>
 ExpertRows rows_of(std::span<const Operand> in, std::span<const Operand> out) {
   return {.all = out[0].shape[0], .of_one = in[0].shape[0]};

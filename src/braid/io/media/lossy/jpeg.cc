@@ -50,7 +50,7 @@ struct Jpeg {
 };
 
 // libjpeg reports an error by a call that may not return. A function that calls libjpeg after
-// setjmp has no objects to destroy: all its data is in one of these, made by the caller.
+// setjmp has no objects to destroy: all its data is in a struct made by the caller.
 struct Writer {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
@@ -94,7 +94,7 @@ bool write(Writer& w, const RgbImage& image, int quality, std::string_view comme
                          static_cast<unsigned>(part.size()));
   }
   while (w.jpeg.next_scanline < w.jpeg.image_height) {
-    // libjpeg takes writable rows that it does not write to.
+    // libjpeg takes writable rows and does not write to them.
     auto* row = const_cast<JSAMPROW>(image.pixels.data() +
                                      static_cast<size_t>(w.jpeg.next_scanline) * 3 * image.width);
     library.write_rows(&w.jpeg, &row, 1);

@@ -16,8 +16,8 @@ struct ExpertLinearParams {
   int64_t ldx = 0;
   const int32_t* row = nullptr;    // [R] the row of x for each row, or null: row r reads r
   const int32_t* begin = nullptr;  // [E + 1] expert e has the rows begin[e] .. begin[e + 1]
-  // [E] where expert e's rows lie in `row`, or in x, and in y, of which `begin` then only tells the
-  // number; null: from begin[e] on.
+  // [E] first row of expert e in `row`, or in x, and in y; `begin` then only tells the number.
+  // null: from begin[e] on.
   const int32_t* first = nullptr;
   // A weight; with a gate two with equal N, (gate, up).
   std::span<const ExpertWeight> weights;
