@@ -17,9 +17,9 @@ LayoutPlan picture_parallel(const Program& program, const std::vector<std::strin
 // Whether lower_picture_op divides the op; others go by their sharding rules.
 bool divides_pictures(const Op& op);
 
-// The op on every rank, between `builders` of the ranks; `in` are its inputs there. Rank p has
-// `pixels[p]` of the first input. A convolution (stride 1, at most 3 rows of taps) gathers all
-// ranks' first and last rows, a group norm (B = 1) statistics; the others keep rows in place.
+// The op on every rank; `builders` has a builder per rank, `in` the op's inputs on the ranks. Rank
+// p has `pixels[p]` of the first input. A convolution (stride 1, at most 3 rows of taps) gathers
+// all ranks' first and last rows, a group norm (B = 1) statistics; other ops keep rows in place.
 ValueId lower_picture_op(std::vector<Builder>& builders, const std::string& axis, const Op& op,
                          const std::vector<ValueId>& in, const std::vector<Range>& pixels);
 

@@ -33,8 +33,8 @@ class PlacedPrograms {
     return common_[static_cast<size_t>(id)].replicated != kNoValue;
   }
 
-  // The columns of expert_gated's h [R, F] on each rank, if ranks share an expert's width; of other
-  // ops none.
+  // The columns of expert_gated's h [R, F] on each rank, if ranks share an expert's width; none for
+  // other ops.
   Placement row_width(const OpDef& def, const std::vector<ValueId>& inputs) const;
   // Among ranks that share an expert's width, only the first adds an expert_linear's bias.
   bool leaves_bias(const OpDef& def, const std::vector<ValueId>& inputs, int rank) const;

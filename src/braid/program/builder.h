@@ -12,8 +12,8 @@ namespace braid {
 class Builder {
  public:
   Builder(std::string name, const Extents& capacity);
-  // Goes on in `scope` with a Program that another has begun: its ops come first. input, weight and
-  // state make new values.
+  // Goes on in `scope` with a Program begun by another builder: its ops come first. input, weight
+  // and state make new values.
   Builder(Program begun, std::string scope)
       : program_(std::move(begun)), scope_(std::move(scope)) {}
 

@@ -6,11 +6,11 @@
 #include "braid/kernels/cuda/linear/skinny_config.h"
 #include "braid/tensor/dtype.h"
 
-// Division of a product of 2 to 64 tokens. A CTA has a panel: up to 16 groups of 16 weight rows (in
-// a gated pair 8 of each), over the CTA's share of K, and all tokens. The copy engine brings stages
-// of all groups x some slabs of K, and of x, to a ring in shared memory. The CTAs of a cluster
-// share K and add up their parts at the end. Up to 32 tokens warps multiply (mma), above 32
-// warpgroups (wgmma). Pure host code.
+// Division of a product for 2 to 64 tokens. A CTA has a panel: up to 16 groups with 16 weight rows
+// (8 of each weight in a gated pair), over the CTA's share of K, and all tokens. The copy engine
+// brings stages, all groups x some slabs of K and x's slabs, to a ring in shared memory. A
+// cluster's CTAs share K and add up their parts at the end. Up to 32 tokens warps multiply (mma),
+// above 32 warpgroups (wgmma). Pure host code.
 namespace braid::cuda {
 
 constexpr int kPanelWarps = 8;        // multiplying warps
