@@ -169,13 +169,13 @@ void add_plan(CLI::App& app) {
     model->rest(0);
     if (model->named()) o->step.model = model->path();
     if (!o->cluster.empty()) return plan_described(*o);
+    if (!o->step.sp.empty() && command->count("--schedule") == 0) {
+      o->step.schedule = "sequence_parallel";
+    }
     if (!o->step.machines.empty() && command->count("--tp") == 0) {
       o->step.tp = parse_topology(o->step.machines).ranks();
     }
     if (o->step.ep > 1 && o->step.tp == 1) o->step.tp = o->step.ep;
-    if (!o->step.sp.empty() && command->count("--schedule") == 0) {
-      o->step.schedule = "sequence_parallel";
-    }
     plan(*o);
   });
 }
