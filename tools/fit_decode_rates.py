@@ -3,8 +3,9 @@
 
     python3 tools/fit_decode_rates.py > profiles/decode/NAME.json
 
-Each constant takes the value with which `braid bench --explain` would have priced a form right, with
-4,096 keys. ring_bytes, cta_stream and cta_keys are those of --like: bench_cuda_cluster measures them.
+Each constant takes the value with the least relative error (squares) of `braid bench --explain` over
+several models with 4,096 keys: seams weigh most in the small models. ring_bytes, cta_stream, cta_keys
+and clusters are those of --like: bench_cuda_cluster measures them.
 """
 import argparse
 import csv
@@ -12,7 +13,6 @@ import io
 import json
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 
@@ -42,6 +42,19 @@ def run(args, model, form, batch=1):
     return ms / 1e3, *price, chosen
 
 
+def scale(points):
+    """The factor of each point's part for the least relative error of (seconds, known, part)."""
+    over = sum(part * (seconds - known) / seconds**2 for seconds, known, part in points)
+    return max(0, over / sum((part / seconds)**2 for seconds, _, part in points))
+
+
+def read_stream(read, config):
+    """Bytes a second with which a relay of this model with a head per query head was priced."""
+    width, layers = config["hidden_size"], config["num_hidden_layers"]
+    a_layer = 4 * width**2 + 3 * width * config["intermediate_size"] + 2 * width * KEYS
+    return 2 * (layers * a_layer + width * config["vocab_size"]) / read
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--braid", default=str(ROOT / "build/release/bin/braid"))
@@ -51,42 +64,55 @@ def main():
     args = parser.parse_args()
     rates = json.load(open(args.like))
     rates["device"] = args.device or rates["device"]
-    model = "llama-2-7b"
-    layers = json.load(open(ROOT / f"configs/{model}.json"))["num_hidden_layers"]
+    big, middle, small = models = ("llama-2-7b", "llama-3.2-1b", "qwen3-0.6b")
+    configs = {m: json.load(open(ROOT / f"configs/{m}.json")) for m in models}
+    layers = {m: configs[m]["num_hidden_layers"] for m in models}
 
-    relays = [run(args, m, "relay") for m in (model, "llama-3.2-1b", "qwen3-0.6b")]
-    more = statistics.median((s - read) / seams for s, read, seams, _, _ in relays)
+    relays = [run(args, m, "relay") for m in models]
+    rates["stream"] = read_stream(relays[0][1], configs[big])
+    more = scale([(s, read, seams) for s, read, seams, _, _ in relays])
     rates["relay_seam"] *= more
     rates["relay_bare"] *= more
-    seam = {}
-    for name, batch in (("launch_seam", 1), ("panel_seam", 16)):
-        s, read, seams, _, _ = run(args, model, "apart", batch)
-        seam[batch] = (s - read) / seams
-        rates[name] *= seam[batch]
+    seam = {}  # by "several tokens": seconds of a seam over those of --like
+    for several, name, steps in ((False, "launch_seam", [(m, 1) for m in models]),
+                                 (True, "panel_seam", [(big, 16), (middle, 4)])):
+        times = [run(args, m, "apart", batch) for m, batch in steps]
+        seam[several] = scale([(s, read, seams) for s, read, seams, _, _ in times])
+        rates[name] *= seam[several]
 
-    def block(form, batch=1):
-        """Seconds of a layer's exchanges, and the cluster."""
-        s, read, seams, _, chosen = run(args, model, form, batch)
-        return (s - read - seam[batch] * seams) / layers, int(re.search(r"cluster=(\d+)", chosen)[1])
+    def block(m, form, batch=1):
+        """Seconds of a step, those of bytes and seams, and the cluster."""
+        s, read, seams, _, chosen = run(args, m, form, batch)
+        return s, read + seam[batch > 1] * seams, int(re.search(r"cluster=(\d+)", chosen)[1])
 
-    two, _ = block("fused:cluster=2")
-    three, _ = block("fused:cluster=3")
-    more = (two + three) / (2 * rates["fused_seam"] + 5 * rates["fused_cta"])
+    def exchange(m, n):
+        return layers[m] * (rates["fused_seam"] + rates["fused_cta"] * n)
+
+    two, three = block(big, "fused:cluster=2"), block(big, "fused:cluster=3")
+    singles = [(big, two), (big, three)] + [(m, block(m, "fused")) for m in (middle, small)]
+    more = scale([(s, known, exchange(m, n)) for m, (s, known, n) in singles])
     rates["fused_seam"] *= more
     rates["fused_cta"] *= more
-    rates["memory_share"] = max(0, block("fused:cluster=2,exchange=memory")[0] / two - 1)
-    rates["words_seam"] = max(0, block("fused:cluster=2,scope=projected")[0] - two)
-    waves, n = block("fused:cluster=6")  # 32 heads in two
-    rates["fused_wave"] = max(0, waves - rates["fused_seam"] - rates["fused_cta"] * n)
-    batch, n = block("fused", 16)
-    rates["fused_batch"] = max(0, batch - rates["fused_seam"] - rates["fused_cta"] * n)
-    for name, m, n in (("scores_sum", model, 2), ("scores_group", "qwen3-0.6b", 4)):
-        # A sum for every eight slots of 8 KB, with keys and values of head_dim / n elements.
-        config = json.load(open(ROOT / f"configs/{m}.json"))
-        head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        by_heads, by_tokens = (run(args, m, f"fused:cluster={n},split={split}")[0] for split in ("head", "token"))
-        rounds = -(-KEYS // (8 * 8192 // (4 * head_dim // n))) * config["num_hidden_layers"]
-        rates[name] = max(0, (by_heads - by_tokens) / rounds)
+    batches = [(m, block(m, "fused", batch)) for m, batch in ((big, 16), (middle, 4))]
+    rates["fused_batch"] *= scale([(s, known + exchange(m, n), layers[m] * rates["fused_batch"])
+                                   for m, (s, known, n) in batches])
+    # Differences within a model: what its bytes take beyond their price cancels.
+    beyond = three[0] / (three[1] + exchange(big, 3))
+    waves, known, n = block(big, "fused:cluster=6")  # 32 heads in two
+    rates["fused_wave"] = max(0, (waves / beyond - known - exchange(big, n)) / layers[big])
+    memory = block(big, "fused:cluster=2,exchange=memory")[0]
+    rates["memory_share"] = max(0, (memory - two[0]) / exchange(big, 2))
+    words, known, _ = block(big, "fused:cluster=2,scope=projected")
+    rates["words_seam"] = max(0, (words - two[0] - known + two[1]) / layers[big])
+    for name, steps in (("scores_sum", [(big, 2)]), ("scores_group", [(small, 4), (middle, 2)])):
+        points = []
+        for m, n in steps:
+            # A sum for every eight slots of 8 KB, with keys and values of head_dim / n elements.
+            config = configs[m]
+            head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+            heads, keys = (run(args, m, f"fused:cluster={n},split={split}")[0] for split in ("head", "token"))
+            points.append((heads, keys, layers[m] * -(-KEYS // (8 * 8192 // (4 * head_dim // n)))))
+        rates[name] = scale(points)
     rates = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in rates.items()}
     print(json.dumps(rates, indent=2))
 

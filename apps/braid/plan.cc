@@ -24,6 +24,7 @@ struct PlanOptions {
   std::string cluster;
   std::optional<std::string> trace, plot;
   bool launches = false;
+  bool explain = false;
   bool json = false;
 };
 
@@ -56,6 +57,16 @@ std::string loss_text(const SimulatedPlan& plan, const SimulatedPlan& sequential
       "only where it pays\n",
       plan.strategy->name(),
       parts > 1 ? fmt::format("dividing the batch in {} costs", parts) : "its kernels cost");
+}
+
+// The chosen form of a decode step; with `explain` every candidate.
+std::string decode_text(const StepPlans& all, bool explain) {
+  std::string text;
+  for (const std::string& line : all.decode()) {
+    text += line + "\n";
+    if (!explain) break;
+  }
+  return text;
 }
 
 std::string text_report(const StepPlans& all) {
@@ -91,7 +102,7 @@ void plan(const PlanOptions& o) {
     if (o.launches) report["listing"] = launches;
     print(json_text(report, 2) + "\n");
   } else {
-    print(launches + text_report(plans));
+    print(launches + decode_text(plans, o.explain) + text_report(plans));
   }
   const Timeline timeline = plans.timeline();
   if (o.trace) write_trace(*o.trace, timeline);
@@ -130,6 +141,9 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--depth", o->step.depth, "tokens that each sequence has in the KV cache")
       ->capture_default_str();
+  command->add_option("--decode", o->step.decode,
+                      "how a GPU fuses launches of the decode step: auto (by price), apart, relay, "
+                      "or fused with its settings, as in braid run; not given: each op by itself");
   command->add_option("--tp,--tensor-parallel-size", o->step.tp, "ranks of tensor parallelism")
       ->capture_default_str();
   command->add_option("--ep", o->step.ep, "sets of the ranks that divide experts by number")
@@ -144,12 +158,15 @@ void add_plan(CLI::App& app) {
   auto* cluster = command->add_option("--cluster", o->cluster,
                                       "plan as a job with this description does, which --describe "
                                       "wrote, and print the plans' hashes");
-  for (const char* given : {"--config", "--schedule", "--tp", "--ep", "--machines", "--profile"}) {
+  for (const char* given :
+       {"--config", "--schedule", "--tp", "--ep", "--machines", "--profile", "--decode"}) {
     cluster->excludes(command->get_option(given));
   }
   command->add_flag("--launches", o->launches, "list every launch");
   command->add_option("--trace", o->trace, "write the simulated timeline here (Perfetto)");
   command->add_option("--plot", o->plot, "draw the simulated timeline here (SVG)");
+  command->add_flag("--explain", o->explain, "print each candidate of --decode with its price")
+      ->needs(command->get_option("--decode"));
   command->add_flag("--json", o->json, "print one JSON object");
   for (const char* given : {"--sp", "--launches", "--trace", "--plot"}) {
     cluster->excludes(command->get_option(given));

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "cli/program.h"
 
 namespace braid::golden {
@@ -80,6 +82,61 @@ TEST_F(ScheduleCliTest, PlanPricesEveryStrategyAndAutoTakesTheCheapest) {
     divided += pays;
   }
   EXPECT_EQ(divided, 1) << "a long prompt is divided, a short one is not";
+}
+
+// Steps in a forced form have its launches, and the simulator has the form's price.
+TEST_F(ScheduleCliTest, PlansDecodeStepsInEveryForm) {
+  constexpr int kLayers = 32;
+  const auto count = [](const std::string& text, std::string_view word) {
+    int n = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
+    return n;
+  };
+  const std::string plan =
+      "plan --config " + llama() + " --profile h100 --tokens 0 --depth 1023 --decodes ";
+  for (const int tp : {1, 2}) {
+    for (const std::string form :
+         {"auto", "apart", "relay", "fused:cluster=4,split=token,scope=qkv,exchange=chip",
+          "fused:cluster=8,split=token,scope=projected,exchange=memory"}) {
+      SCOPED_TRACE(fmt::format("{} --tp {}", form, tp));
+      const Outcome o =
+          braid(plan + fmt::format("1 --launches --json --tp {} --decode {}", tp, form));
+      ASSERT_EQ(o.status, 0) << o.err;
+      const json report = json::parse(o.out);
+      const bool relay = form == "auto" || form == "relay";
+      EXPECT_EQ(report.at("decode").at(0),
+                "decode steps of one token, priced with 1024 keys: " + (relay ? "relay" : form));
+      const std::string listing = report.at("listing");
+      EXPECT_EQ(count(listing, "relay: "), relay ? (tp == 1 ? 6 : 8) * kLayers + 1 : 0);
+      EXPECT_EQ(count(listing, "fused:cluster="), form.starts_with("fused") ? kLayers : 0);
+      if (tp > 1) continue;
+      double ms = 0;
+      for (const std::string line : report.at("decode")) {
+        if (line.find("(chosen)") != std::string::npos) {
+          ms = std::stod(line.substr(line.find(": ") + 2));
+        }
+      }
+      EXPECT_NEAR(report.at("simulated_ms"), ms, .01 * ms);
+    }
+  }
+  // A GPU without constants, in words.
+  const Outcome other = braid("plan --config " + llama() +
+                              " --tokens 0 --decodes 1 --profile a100 --decode auto --explain");
+  EXPECT_THAT(other.out, HasSubstr("no constants of 'a100'"));
+  expect_refused(plan + "1 --decode fast", 2, "--decode 'fast': wanted auto, apart, relay, fused");
+  expect_refused(plan + "1 --decode fused:cluster=17", 2, "cluster is '17', wanted 1 to 16");
+  expect_refused(plan + "1 --decode fused:cluster=16,scope=projected", 1,
+                 "8 KV heads as clusters of 16 CTAs: the GPU runs 7 at once");
+  expect_refused(plan + "17 --decode fused", 1, "32 tokens a step: 16 at most");
+  expect_refused(plan + "2 --decode relay", 1, "2 tokens a step: 1");
+  expect_refused("plan --config " + llama() + " --decode relay", 2,
+                 "wanted are --tokens 0 and no --ep, and these are --tokens 512, --ep 1");
+  std::string cpu = read(BRAID_TEST_DATA "/../profiles/h100.json");
+  cpu.replace(cpu.find("\"bf16\""), 6, "\"f32\"");
+  std::ofstream(path("cpu.json")) << cpu;
+  expect_refused("plan --config " + llama() + " --tokens 0 --decodes 1 --decode relay --profile " +
+                     path("cpu.json"),
+                 1, "is of a CPU, wanted is a GPU's");
 }
 
 TEST_F(ScheduleCliTest, TracesOfRealAndSimulatedStepsHaveOneForm) {

@@ -9,6 +9,7 @@
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/strategy_choice.h"
+#include "braid/kernels/cuda/decode_choice/planned_decode.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
 #include "braid/parallel/experts/expert_parallel.h"
@@ -41,6 +42,12 @@ void check(const StepRequest& r) {
   }
   if (r.tokens + r.decodes == 0) {
     fail(ErrorCode::kInvalidArgument, "nothing to plan: --tokens and --decodes are both 0");
+  }
+  if (!r.decode.empty() && (r.tokens > 0 || r.ep > 1)) {
+    fail(ErrorCode::kInvalidArgument,
+         "--decode {} forms decode steps: wanted are --tokens 0 and no --ep, and these are "
+         "--tokens {}, --ep {}",
+         r.decode, r.tokens, r.ep);
   }
 }
 
@@ -76,13 +83,29 @@ struct StepPlans::Planning {
     cache.activations = model.profile().activations;
     cache.kv_dtype = choose_kv_dtype({}, weights ? weights->default_kv_dtype() : shape.weight_dtype,
                                      cache.activations == DType::bf16, false);
+    if (!r.decode.empty()) {
+      const cuda::DecodeForm form = cuda::parse_decode(r.decode);
+      if (cache.activations != DType::bf16) {
+        fail(ErrorCode::kUnsupported, "--decode {}: profile '{}' is of a CPU, wanted is a GPU's",
+             r.decode, r.profile);
+      }
+      decode.emplace(
+          backend.catalog(), form,
+          cuda::absent_decode_rates(model.profile().name, model.profile().memory_bytes_per_second),
+          r.depth + 1);
+      model.set_own_prices(
+          [this](const Program& program, const Op& op) { return decode->price(program, op); });
+    }
     if (!r.sp.empty()) {
       const int64_t heads = weights ? weights->config().Hq : shape.config.Hq;
       mesh = sequence_mesh(parse_sp_mode(r.sp), model.topology(), heads, {});
     }
     planner.emplace(
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
-        cache, std::vector<const KernelCatalog*>(static_cast<size_t>(r.tp), &backend.catalog()),
+        cache,
+        std::vector<const KernelCatalog*>(
+            static_cast<size_t>(r.tp),
+            decode ? static_cast<const KernelCatalog*>(&*decode) : &backend.catalog()),
         model.topology(), mesh, RankDegrees{.tp = r.tp, .ep = r.ep});
   }
 
@@ -119,7 +142,8 @@ struct StepPlans::Planning {
   CostModel model;
   std::optional<Model> weights;
   ModelShape shape;
-  std::optional<SequenceMesh> mesh;  // for ranks that divide tokens
+  std::optional<cuda::PlannedDecode> decode;  // its kernels
+  std::optional<SequenceMesh> mesh;           // for ranks that divide tokens
   std::optional<ForwardPlanner> planner;
 };
 
@@ -155,6 +179,12 @@ StepPlans::StepPlans(const StepRequest& request)
     chosen_ = strategies.size() - 1;
   }
   for (auto& strategy : strategies) plans_.push_back(planning.plan(std::move(strategy), batch));
+  if (planning.decode && !planning.decode->form()) {
+    fail(ErrorCode::kUnsupported,
+         "--decode {}: a step of {} sequences of this model has no form: wanted are layers of "
+         "attention over a paged cache",
+         request.decode, request.decodes);
+  }
   without_ =
       simulate_without_communication(sequential().planned, sequential().cut.works(), planning.model)
           .seconds;
@@ -192,6 +222,10 @@ std::string StepPlans::listing() const {
   return to_string(chosen().schedule(), chosen().planned.programs[0]);
 }
 
+std::vector<std::string> StepPlans::decode() const {
+  return planning_->decode ? planning_->decode->explain() : std::vector<std::string>();
+}
+
 std::string StepPlans::experts() const {
   return expert_placement(chosen().planned.programs[0], ranks());
 }
@@ -213,6 +247,7 @@ nlohmann::ordered_json StepPlans::json() const {
       {"sequential_ms", 1e3 * sequential().step.seconds},
       {"sequential_without_communication_ms", 1e3 * without_},
       {"explanation", explanation_}};
+  if (planning_->decode) report["decode"] = decode();
   if (const std::string where = experts(); !where.empty()) report["experts"] = where;
   if (const auto share = gain_of(plan).share()) report["communication_gain"] = *share;
   nlohmann::ordered_json& rows = report["strategies"] = nlohmann::ordered_json::array();

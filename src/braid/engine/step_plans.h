@@ -28,7 +28,9 @@ struct StepRequest {
   int ep = 1;                              // sets of ranks that divide experts by number
   std::string sp;        // mode that divides the prompt's tokens: ring, ulysses, ...; empty: none
   std::string machines;  // MACHINESxDEVICES; empty: one machine
-  bool compare = true;   // plan the other strategies that come with Braid, too
+  // Form of a decode step on GPUs, as --decode; empty: each op by itself, priced by the profile.
+  std::string decode;
+  bool compare = true;  // plan the other strategies that come with Braid, too
 };
 
 // A strategy's step: planned for all ranks, and simulated.
@@ -63,8 +65,10 @@ class StepPlans {
 
   // The chosen strategy's step. Points into this.
   Timeline timeline() const;
-  std::string listing() const;          // a line per launch of rank 0
-  std::string experts() const;          // ranks of the experts; empty: the model has no experts
+  std::string listing() const;  // a line per launch of rank 0
+  std::string experts() const;  // ranks of the experts; empty: the model has no experts
+  // The form of a decode step, then its candidates, as --explain prints; empty without `decode`.
+  std::vector<std::string> decode() const;
   nlohmann::ordered_json json() const;  // as `braid plan --json` prints
 
  private:

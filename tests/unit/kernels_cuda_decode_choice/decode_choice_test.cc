@@ -223,6 +223,47 @@ TEST(DecodeChoice, TakesTheRelayWhereNothingGains) {
   }
 }
 
+// `auto` is within a twentieth of the cheapest candidate in every bucket of contexts, and forms do
+// not depend on a step's context: neither its cluster nor its bits.
+TEST(DecodeChoice, IsOneForAllContexts) {
+  const std::vector<std::function<DecodeStep(int64_t)>> models = {llama_7b, llama_1b, qwen_06b};
+  for (const auto& model : models) {
+    for (const int64_t tokens : {1, 2, 3, 4, 8, 16}) {
+      const auto step_with = [&](int64_t context) {
+        return tokens == 1 ? model(context) : together(model(context), tokens);
+      };
+      for (const char* text : {"auto", "fused", "fused:scope=projected", "fused:exchange=memory"}) {
+        const DecodeForm asked = parse_decode(text);
+        const DecodeForm form = choose_decode(asked, step_with(1), h100(), rates());
+        for (const int64_t context : {int64_t{1}, int64_t{1000}, int64_t{5000}, int64_t{1} << 20}) {
+          EXPECT_EQ(choose_decode(asked, step_with(context), h100(), rates()), form) << text;
+        }
+        if (asked.kind != DecodeKind::automatic) continue;
+        for (const int64_t context : kContextBuckets) {
+          const double best = decode_prices(step_with(context), h100(), rates())[0].seconds();
+          EXPECT_LE(price_of(step_with(context), form), 1.05 * best)
+              << tokens << " tokens, " << context << " keys";
+        }
+      }
+    }
+  }
+}
+
+// A form that loses in a bucket is not taken, whatever the form gains in the usual bucket.
+TEST(DecodeChoice, LosesNowhere) {
+  DecodeStep step = llama_7b(1024);
+  step.no_relay = "two machines";
+  DecodeRates r = rates();
+  EXPECT_EQ(choose_decode({}, step, h100(), r).kind, DecodeKind::fused);
+  r.cta_keys[0] *= .66;  // reading long contexts takes longer than fewer launches save
+  for (const int64_t context : {kContextBuckets[1], kContextBuckets[3]}) {
+    step.context = context;
+    const DecodeKind best = decode_prices(step, h100(), r)[0].form.kind;
+    EXPECT_EQ(best, context == kUsualContext ? DecodeKind::fused : DecodeKind::apart) << context;
+  }
+  EXPECT_EQ(choose_decode({}, step, h100(), r).kind, DecodeKind::apart);
+}
+
 // Where a relay does not take the step, by price.
 TEST(DecodeChoice, WithoutARelay) {
   DecodeStep step = llama_7b(1024);

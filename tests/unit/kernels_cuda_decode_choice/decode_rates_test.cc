@@ -41,6 +41,9 @@ TEST(DecodeRates, OfAGpuByItsName) {
   EXPECT_EQ(h100.unmeasured, "");
   EXPECT_EQ(h100.stream, 3e12);
   EXPECT_GT(h100.launch_seam, 1e-6);
+  EXPECT_NEAR(absent_decode_rates("h100", 1).stream, 3.13e12, .01e12);
+  EXPECT_EQ(h100.clusters[1], 132);
+  EXPECT_EQ(absent_decode_rates("h200", 4.5e12).stream, 4.5e12);
   DecodeRates other = decode_rates("NVIDIA H1000", 3e12);
   EXPECT_EQ(other.unmeasured, "NVIDIA H1000");
   other.unmeasured = "";
@@ -60,6 +63,8 @@ TEST(DecodeRates, SaysWhatIsWrong) {
   EXPECT_EQ(error_of(changed("turbo", 1)), "x.json: \"turbo\" is no constant of decode steps");
   EXPECT_EQ(error_of(changed("cta_keys", Json::array({1, 2}))),
             "x.json: cta_keys: wanted are 3 numbers, for 1, 2 and 4 query heads");
+  EXPECT_EQ(error_of(changed("clusters", 4)),
+            "x.json: clusters: wanted are 16 numbers, for clusters of 1 to 16");
 }
 
 // Whatever bytes come: constants, or a line that says why not.

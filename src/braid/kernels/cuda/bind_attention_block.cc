@@ -15,8 +15,7 @@ namespace {
 
 using ops::BlockInput;
 
-constexpr int64_t kPricedContext = 4096;  // keys that a step is priced with
-constexpr double kStreamOfPeak = .94;     // a read-only stream's share of a GPU's peak
+constexpr double kStreamOfPeak = .94;  // a read-only stream's share of a GPU's peak
 
 double stream_of(const DeviceInfo& device) {
   int khz = 0, bits = 0;
@@ -32,7 +31,7 @@ class DecodeState {
   DecodeState(const DeviceInfo& device, const DecodeForm& form) : device_(device), asked_(form) {}
 
   Program rewrite(Program program) {
-    std::optional<DecodeStep> step = describe_step(program, kPricedContext);
+    std::optional<DecodeStep> step = describe_step(program, kUsualContext);
     if (!step) return program;
     const FusedDevice& device = clusters(step->block.head_dim);
     if (step->no_fused.empty() && shares_gpu()) step->no_fused = "ranks that share a GPU: one";

@@ -16,8 +16,8 @@ int64_t qkv_bytes(const FusedShape& s) {
 int64_t out_bytes(const FusedShape& s) {
   return fused_bytes(s, FusedScope::projected, 0) - qkv_bytes(s);
 }
-int64_t key_bytes(const DecodeStep& step) {
-  return fused_bytes(step.block, FusedScope::qkv, step.context) - qkv_bytes(step.block);
+int64_t key_bytes(const FusedShape& s, int64_t context) {
+  return fused_bytes(s, FusedScope::qkv, context) - qkv_bytes(s);
 }
 double layer_bytes(const DecodeStep& step) {
   return static_cast<double>(fused_bytes(step.block, FusedScope::projected, step.context) +
@@ -28,10 +28,10 @@ DecodePrice relay_price(const DecodeStep& step, const DecodeRates& rates) {
   DecodePrice price{.form = {.kind = DecodeKind::relay}, .why_not = step.no_relay};
   const double head = static_cast<double>(step.head_bytes);
   price.bytes_seconds = (layer_bytes(step) * step.layers + head) / rates.stream;
-  for (const int64_t bytes : {qkv_bytes(step.block), key_bytes(step), out_bytes(step.block),
-                              step.ffn_bytes - step.down_bytes, step.down_bytes}) {
-    const double bare = std::max(0., 1 - static_cast<double>(bytes) / rates.ring_bytes);
-    price.seam_seconds += step.layers * (rates.relay_seam + rates.relay_bare * bare);
+  for (const int64_t bytes :
+       {qkv_bytes(step.block), key_bytes(step.block, step.context), out_bytes(step.block),
+        step.ffn_bytes - step.down_bytes, step.down_bytes}) {
+    price.seam_seconds += step.layers * relay_seam(bytes, rates);
   }
   return price;
 }
@@ -57,47 +57,16 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
                              .path = config.path},
                     .why_not = step.no_fused};
   const bool projects = config.scope == FusedScope::projected;
-  const FusedShape& s = step.block;
-  // Clusters beyond the number that runs at once follow in waves.
-  const int64_t wave = config.at_once / config.cluster;
-  const auto seconds = [&](int64_t bytes, double of_a_cta) {
-    double all = 0;
-    for (int64_t left = s.kv_heads; left > 0; left -= wave) {
-      const auto heads = static_cast<double>(std::min(left, wave));
-      const double rate = std::min(rates.stream, of_a_cta * heads * config.cluster);
-      all += static_cast<double>(bytes) * heads / static_cast<double>(s.kv_heads) / rate;
-    }
-    return all;
-  };
-  double block = seconds(qkv_bytes(s), rates.cta_stream);
-  const bool single = !fused_batches(s);  // heads one by one; else by groups
-  block += seconds(key_bytes(step), rates.cta_keys[!single || s.group == 1 ? 0
-                                                   : s.group == 2          ? 1
-                                                                           : 2]);
-  double rest = static_cast<double>(step.ffn_bytes) / rates.stream;
-  if (projects) {
-    block += seconds(out_bytes(s), rates.cta_stream);
-  } else {
-    rest += static_cast<double>(out_bytes(s)) / rates.stream;
-  }
+  const BlockPrice block = block_price(step.block, config, step.context, rates);
+  const int64_t rest = step.ffn_bytes + (projects ? 0 : out_bytes(step.block));
   price.bytes_seconds =
-      step.layers * (block + rest) + static_cast<double>(step.head_bytes) / rates.stream;
+      step.layers * (block.bytes_seconds + static_cast<double>(rest) / rates.stream) +
+      static_cast<double>(step.head_bytes) / rates.stream;
   // norm and q k v (perhaps as two launches), rope and cache, attention, and perhaps the projection
   // are one launch.
-  const int its = 3 + (projects ? 1 : 0) + (step.norms_apart && s.normed ? 1 : 0);
+  const int its = 3 + (projects ? 1 : 0) + (step.norms_apart && step.block.normed ? 1 : 0);
   price.seam_seconds = step.layers * (step.launches - its) * seam_of(step, rates);
-  const auto waves = static_cast<double>(ceil_div(s.kv_heads, wave));
-  double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
-  if (!single) exchange += rates.fused_batch;
-  exchange += (waves - 1) * rates.fused_wave;
-  if (config.split == FusedSplit::head) {
-    const int64_t keys = kFusedWarps * fused_keys(s, config.cluster, config.split);
-    const double sums = static_cast<double>(ceil_div(step.context, keys)) * waves;
-    exchange += sums * (s.group == 1 ? rates.scores_sum : rates.scores_group);
-  }
-  if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
-  if (projects) exchange += rates.words_seam;
-  price.exchange_seconds = step.layers * exchange;
+  price.exchange_seconds = step.layers * block.exchange_seconds;
   return price;
 }
 
@@ -115,7 +84,51 @@ bool fits(const DecodeForm& asked, const DecodeForm& is) {
            (asked.cluster == 0 || asked.cluster == is.cluster)));
 }
 
+double seconds_of(const std::vector<DecodePrice>& prices, const DecodeForm& form) {
+  return std::ranges::find(prices, form, &DecodePrice::form)->seconds();
+}
+
 }  // namespace
+
+double relay_seam(int64_t bytes, const DecodeRates& rates) {
+  const double bare = std::max(0., 1 - static_cast<double>(bytes) / rates.ring_bytes);
+  return rates.relay_seam + rates.relay_bare * bare;
+}
+
+BlockPrice block_price(const FusedShape& s, const FusedConfig& config, int64_t context,
+                       const DecodeRates& rates) {
+  // Clusters beyond the number that runs at once follow in waves.
+  const int64_t wave = config.at_once / config.cluster;
+  const auto seconds = [&](int64_t bytes, double of_a_cta) {
+    double all = 0;
+    for (int64_t left = s.kv_heads; left > 0; left -= wave) {
+      const auto heads = static_cast<double>(std::min(left, wave));
+      const double rate = std::min(rates.stream, of_a_cta * heads * config.cluster);
+      all += static_cast<double>(bytes) * heads / static_cast<double>(s.kv_heads) / rate;
+    }
+    return all;
+  };
+  const bool projects = config.scope == FusedScope::projected;
+  const bool single = !fused_batches(s);  // heads one by one; else by groups
+  BlockPrice price{.bytes_seconds = seconds(qkv_bytes(s), rates.cta_stream)};
+  price.bytes_seconds += seconds(key_bytes(s, context), rates.cta_keys[!single || s.group == 1 ? 0
+                                                                       : s.group == 2          ? 1
+                                                                                      : 2]);
+  if (projects) price.bytes_seconds += seconds(out_bytes(s), rates.cta_stream);
+  const auto waves = static_cast<double>(ceil_div(s.kv_heads, wave));
+  double exchange = rates.fused_seam + rates.fused_cta * config.cluster;
+  if (!single) exchange += rates.fused_batch;
+  exchange += (waves - 1) * rates.fused_wave;
+  if (config.split == FusedSplit::head) {
+    const int64_t keys = kFusedWarps * fused_keys(s, config.cluster, config.split);
+    const double sums = static_cast<double>(ceil_div(context, keys)) * waves;
+    exchange += sums * (s.group == 1 ? rates.scores_sum : rates.scores_group);
+  }
+  if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
+  if (projects) exchange += rates.words_seam;
+  price.exchange_seconds = exchange;
+  return price;
+}
 
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
                                        const DecodeRates& rates) {
@@ -143,17 +156,26 @@ std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice
 
 DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const FusedDevice& device,
                          const DecodeRates& rates) {
-  const std::vector<DecodePrice> prices = decode_prices(step, device, rates);
+  const auto prices_in = [&](int64_t context) {
+    DecodeStep there = step;
+    there.context = context;
+    return decode_prices(there, device, rates);
+  };
+  const std::vector<DecodePrice> prices = prices_in(kUsualContext);
   if (form.kind == DecodeKind::automatic) {
-    const DecodeKind usual = step.no_relay.empty() ? DecodeKind::relay : DecodeKind::apart;
-    const auto today =
-        std::ranges::find_if(prices, [&](const DecodePrice& p) { return p.form.kind == usual; });
+    const DecodeForm usual = {.kind =
+                                  step.no_relay.empty() ? DecodeKind::relay : DecodeKind::apart};
     const auto best = std::ranges::find_if(prices, [&](const DecodePrice& p) {
       return p.form.kind != DecodeKind::fused || !fused_batches(step.block);
     });
-    const bool gains =
-        rates.unmeasured.empty() && best->seconds() < (1 - kDecodeGain) * today->seconds();
-    return gains ? best->form : today->form;
+    const auto gains = [&](int64_t context) {
+      const std::vector<DecodePrice> there = prices_in(context);
+      const double usual_seconds = seconds_of(there, usual);
+      const double gain = usual_seconds - seconds_of(there, best->form);
+      return gain >= (context == kUsualContext ? kDecodeGain * usual_seconds : 0);
+    };
+    if (best->form == usual || !rates.unmeasured.empty()) return usual;
+    return std::ranges::all_of(kContextBuckets, gains) ? best->form : usual;
   }
   for (const DecodePrice& p : prices) {
     if (!fits(form, p.form)) continue;

@@ -33,19 +33,35 @@ struct DecodePrice {
   double seconds() const { return bytes_seconds + seam_seconds + exchange_seconds; }
 };
 
+// Seconds of a relay's step with so many bytes, without their reading.
+double relay_seam(int64_t bytes, const DecodeRates& rates);
+
+// Seconds of a fused block alone, with its seam: to read all bytes, and for exchanges.
+struct BlockPrice {
+  double bytes_seconds = 0;
+  double exchange_seconds = 0;
+};
+BlockPrice block_price(const FusedShape& shape, const FusedConfig& config, int64_t context,
+                       const DecodeRates& rates);
+
 // All candidates: possible candidates first, the fastest ahead. Each fitting size of cluster is a
 // candidate, with both scopes and splits, on chip and through memory.
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
                                        const DecodeRates& rates);
 
+// Keys of each token in four buckets of contexts. A plan is replayed while contexts grow: a form is
+// chosen for all buckets at once, and prices of the usual bucket pick a cluster.
+constexpr int64_t kContextBuckets[] = {1024, 4096, 16384, 65536};
+constexpr int64_t kUsualContext = kContextBuckets[1];
+
 // Least gain over a relay, or without a relay over launches apart, for which `auto` takes another
-// form. `auto` never takes blocks of the kernel of several tokens: in whole models these lose to
-// launches apart (docs/log/cluster-fusion.md).
+// form, in the usual bucket; no bucket may lose. `auto` never takes blocks of the kernel of several
+// tokens: in whole models these lose to launches apart (docs/log/cluster-fusion.md).
 constexpr double kDecodeGain = .03;
 
-// The form of the step under `form`: on a GPU without constants of its own `auto` keeps a relay, or
-// launches apart; a forced form stays, with the fastest cluster unless named.
-// Fails with kUnsupported and the reason if a forced form is not possible.
+// The form of the step under `form`, whatever `step.context` is: on a GPU without constants of its
+// own `auto` keeps a relay, or launches apart; a forced form stays, with the fastest cluster unless
+// named. Fails with kUnsupported and the reason if a forced form is not possible.
 DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const FusedDevice& device,
                          const DecodeRates& rates);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "braid/base/error.h"
 #include "braid/schedule/builtin_profiles.h"
@@ -17,13 +18,21 @@ struct Field {
   double DecodeRates::*member;
 };
 constexpr Field kFields[] = {
-    {"ring_bytes", &DecodeRates::ring_bytes},     {"relay_seam", &DecodeRates::relay_seam},
-    {"relay_bare", &DecodeRates::relay_bare},     {"launch_seam", &DecodeRates::launch_seam},
-    {"panel_seam", &DecodeRates::panel_seam},     {"fused_seam", &DecodeRates::fused_seam},
-    {"fused_cta", &DecodeRates::fused_cta},       {"fused_batch", &DecodeRates::fused_batch},
-    {"scores_sum", &DecodeRates::scores_sum},     {"fused_wave", &DecodeRates::fused_wave},
-    {"scores_group", &DecodeRates::scores_group}, {"words_seam", &DecodeRates::words_seam},
-    {"memory_share", &DecodeRates::memory_share}, {"cta_stream", &DecodeRates::cta_stream},
+    {"ring_bytes", &DecodeRates::ring_bytes},
+    {"relay_seam", &DecodeRates::relay_seam},
+    {"relay_bare", &DecodeRates::relay_bare},
+    {"launch_seam", &DecodeRates::launch_seam},
+    {"panel_seam", &DecodeRates::panel_seam},
+    {"fused_seam", &DecodeRates::fused_seam},
+    {"fused_cta", &DecodeRates::fused_cta},
+    {"fused_batch", &DecodeRates::fused_batch},
+    {"scores_sum", &DecodeRates::scores_sum},
+    {"fused_wave", &DecodeRates::fused_wave},
+    {"scores_group", &DecodeRates::scores_group},
+    {"words_seam", &DecodeRates::words_seam},
+    {"memory_share", &DecodeRates::memory_share},
+    {"cta_stream", &DecodeRates::cta_stream},
+    {"stream", &DecodeRates::stream},
 };
 
 double number(const Json& json, const std::string& field, std::string_view origin) {
@@ -33,6 +42,20 @@ double number(const Json& json, const std::string& field, std::string_view origi
          json.is_null() ? "missing" : json.dump(-1, ' ', true).substr(0, 60));
   }
   return x;
+}
+
+// A list of as many numbers as `out` has.
+template <class T>
+void read_list(const Json& root, const char* field, std::span<T> out, std::string_view meaning,
+               std::string_view origin) {
+  const Json list = root.value(field, Json());
+  if (!list.is_array() || list.size() != out.size()) {
+    fail(ErrorCode::kMalformed, "{}: {}: wanted are {} numbers, for {}", origin, field, out.size(),
+         meaning);
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<T>(number(list[i], field, origin));
+  }
 }
 
 // Words of a name, in lower case, between blanks: an H1000 is no H100.
@@ -50,7 +73,7 @@ DecodeRates parse_decode_rates(std::string_view json, std::string_view origin) {
   const Json root = Json::parse(json, nullptr, false);
   if (!root.is_object()) fail(ErrorCode::kMalformed, "{}: wanted is a JSON object", origin);
   for (const auto& [key, value] : root.items()) {
-    const bool known = key == "device" || key == "cta_keys" ||
+    const bool known = key == "device" || key == "cta_keys" || key == "clusters" ||
                        std::ranges::any_of(kFields, [&](const Field& f) { return f.name == key; });
     if (!known) {
       fail(ErrorCode::kMalformed, "{}: {} is no constant of decode steps", origin,
@@ -60,16 +83,13 @@ DecodeRates parse_decode_rates(std::string_view json, std::string_view origin) {
   DecodeRates rates;
   for (const Field& f : kFields)
     rates.*f.member = number(root.value(f.name, Json()), f.name, origin);
-  const Json keys = root.value("cta_keys", Json());
-  if (!keys.is_array() || keys.size() != std::size(rates.cta_keys)) {
-    fail(ErrorCode::kMalformed, "{}: cta_keys: wanted are {} numbers, for 1, 2 and 4 query heads",
-         origin, std::size(rates.cta_keys));
-  }
-  for (size_t i = 0; i < keys.size(); ++i) rates.cta_keys[i] = number(keys[i], "cta_keys", origin);
+  read_list(root, "cta_keys", std::span<double>(rates.cta_keys), "1, 2 and 4 query heads", origin);
+  read_list(root, "clusters", std::span<int>(rates.clusters).subspan(1), "clusters of 1 to 16",
+            origin);
   return rates;
 }
 
-DecodeRates decode_rates(std::string_view gpu, double stream) {
+DecodeRates absent_decode_rates(std::string_view gpu, double stream) {
   const std::string words = words_of(gpu);
   const auto files = builtin_decode_rates();
   const auto own = std::ranges::find_if(files, [&](const BuiltinProfile& p) {
@@ -78,8 +98,16 @@ DecodeRates decode_rates(std::string_view gpu, double stream) {
   const auto file =
       own != files.end() ? own : std::ranges::find(files, "h100", &BuiltinProfile::name);
   DecodeRates rates = parse_decode_rates(file->json, fmt::format("decode/{}.json", file->name));
+  if (own == files.end()) {
+    rates.stream = stream;
+    rates.unmeasured = gpu;
+  }
+  return rates;
+}
+
+DecodeRates decode_rates(std::string_view gpu, double stream) {
+  DecodeRates rates = absent_decode_rates(gpu, stream);
   rates.stream = stream;
-  if (own == files.end()) rates.unmeasured = gpu;
   return rates;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
+
+#include "braid/kernels/cuda/cluster/exchange.h"
 
 namespace braid::cuda {
 
@@ -24,13 +27,18 @@ struct DecodeRates {
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
   double cta_keys[3] = {};  // the same for keys, with 1, 2 and 4 query heads
-  std::string unmeasured;   // the name of a GPU without measured constants; empty: measured
+  // Clusters of each size that run at once, for an absent GPU; [0] unused.
+  std::array<int, kMaxCluster + 1> clusters = {};
+  std::string unmeasured;  // the name of a GPU without measured constants; empty: measured
   bool operator==(const DecodeRates&) const = default;
 };
 
-// A GPU's constants by its name, as "NVIDIA H100 80GB HBM3", from profiles/decode. Other GPUs get
-// an H100's constants, and their names go into `unmeasured`.
+// A GPU's constants by its name, as "NVIDIA H100 80GB HBM3", from profiles/decode, with the stream
+// of the GPU at hand. Other GPUs get an H100's constants, and their names go into `unmeasured`.
 DecodeRates decode_rates(std::string_view gpu, double stream);
+
+// The same for an absent GPU: `stream` counts for unmeasured GPUs alone.
+DecodeRates absent_decode_rates(std::string_view gpu, double stream);
 
 // Reads a file in profiles/decode. Fails with kMalformed: origin, field and the allowed values.
 DecodeRates parse_decode_rates(std::string_view json, std::string_view origin);

@@ -21,19 +21,6 @@ bool is_linear(const Op& op) {
   return op.def == &ops::kLinear || op.def == &ops::kGatedLinear || op.def == &ops::kNormLinear;
 }
 
-// Bytes of the weights with two dimensions.
-int64_t weight_bytes(const Program& program, const Op& op) {
-  int64_t bytes = 0;
-  for (const ValueId id : op.inputs) {
-    if (id == kNoValue) continue;
-    const Value& value = program.value(id);
-    if (value.kind == ValueKind::weight && value.type.shape.rank() == 2) {
-      bytes += bytes_of(value.type);
-    }
-  }
-  return bytes;
-}
-
 std::string why_no_relay(const FusedShape& s) {
   if (s.tokens != 1) return fmt::format("{} tokens a step: 1", s.tokens);
   for (const DType w : s.weights) {
@@ -54,6 +41,19 @@ std::string why_no_relay(const FusedShape& s) {
 }
 
 }  // namespace
+
+int64_t product_bytes(const Program& program, const Op& op) {
+  int64_t bytes = 0;
+  if (!is_linear(op)) return bytes;
+  for (const ValueId id : op.inputs) {
+    if (id == kNoValue) continue;
+    const Value& value = program.value(id);
+    if (value.kind == ValueKind::weight && value.type.shape.rank() == 2) {
+      bytes += bytes_of(value.type);
+    }
+  }
+  return bytes;
+}
 
 FusedShape fused_shape(const Op& op, TypeList in) {
   const auto& a = op.attrs.as<ops::AttentionBlockAttrs>();
@@ -98,8 +98,8 @@ std::optional<DecodeStep> describe_step(const Program& program, int64_t context)
   if (step.norms_apart) step.launches += 2;
   int64_t gates = 0, downs = 0;
   for (const Op& op : fused.ops) {
-    if (!is_linear(op)) continue;
-    const int64_t bytes = weight_bytes(fused, op);
+    const int64_t bytes = product_bytes(fused, op);
+    if (bytes == 0) continue;
     if (std::ranges::count(fused.outputs, op.outputs.back()) > 0) {
       step.head_bytes += bytes;
     } else {

@@ -12,6 +12,9 @@ namespace braid::cuda {
 // cache. `context`: each token's keys, for prices.
 std::optional<DecodeStep> describe_step(const Program& program, int64_t context);
 
+// Bytes of the matrices in a decode step's product; 0: another op.
+int64_t product_bytes(const Program& program, const Op& op);
+
 // An attention block's shape, from the op and its input types.
 FusedShape fused_shape(const Op& op, TypeList in);
 

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/kernels/cuda/decode_choice/describe_step.h"
+#include "braid/ops/kernel_catalog.h"
+#include "braid/schedule/cost_model.h"
+
+namespace braid::cuda {
+
+// Kernels of an absent GPU for a decode step, for `braid plan`: the form is chosen as on a GPU, and
+// each launch has its part of the form's price. Pure host code.
+class PlannedDecode : public KernelCatalog {
+ public:
+  // `kernels` outlives the catalog and knows all but blocks. `context`: keys of each token.
+  PlannedDecode(const KernelCatalog& kernels, const DecodeForm& form, const DecodeRates& rates,
+                int64_t context)
+      : kernels_(kernels), asked_(form), rates_(rates), context_(context) {}
+
+  KernelInfo find(const Program& program, const Op& op, Stream stream,
+                  const Extents& capacity) const override;
+  std::span<const Fusion> fusions() const override { return few_token_fusions(); }
+  // Chooses the form for all ranks by the first Program of a decode step.
+  Program rewrite(Program program) const override;
+  std::vector<std::string> explain() const override { return lines_; }
+
+  // Of decode steps, in the form of rewrite(): launches of a relay have the seams of its steps,
+  // blocks their exchanges, other launches a seam each.
+  std::optional<OwnPrice> price(const Program& program, const Op& op) const;
+  // The chosen form; nothing without a decode step of few tokens.
+  const std::optional<DecodeForm>& form() const { return form_; }
+
+ private:
+  bool in_relay(const Op& op) const;
+  FusedConfig config(const Program& program, const Op& op) const;
+
+  const KernelCatalog& kernels_;
+  const DecodeForm asked_;
+  const DecodeRates rates_;
+  const int64_t context_;
+  mutable std::optional<DecodeForm> form_;
+  mutable bool norms_apart_ = false;
+  mutable std::vector<std::string> lines_;
+};
+
+}  // namespace braid::cuda
