@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "braid/ops/attention_block.h"
-#include "braid/ops/embedding.h"
+#include "braid/ops/fused_comm.h"
+#include "braid/ops/linear.h"
 
 namespace braid::cuda {
 namespace {
@@ -20,8 +21,9 @@ int64_t key_bytes(const Program& program, const Op& op, int64_t context) {
 }  // namespace
 
 bool PlannedDecode::in_relay(const Op& op) const {
-  return form_ && form_->kind == DecodeKind::relay && op.def != &ops::kEmbedding &&
-         op.def != &ops::kGatherRows;
+  const OpDef* const kSteps[] = {&ops::kNormLinear,          &ops::kLinear,     &ops::kGatedLinear,
+                                 &ops::kAllReduceAddRmsNorm, &ops::kRopeAppend, &ops::kAttention};
+  return form_ && form_->kind == DecodeKind::relay && std::ranges::count(kSteps, op.def) > 0;
 }
 
 FusedConfig PlannedDecode::config(const Program& program, const Op& op) const {

@@ -33,7 +33,7 @@ class PlannedDecode : public KernelCatalog {
   const std::optional<DecodeForm>& form() const { return form_; }
 
  private:
-  bool in_relay(const Op& op) const;
+  bool in_relay(const Op& op) const;  // of the kinds that bind_relay.cc joins
   FusedConfig config(const Program& program, const Op& op) const;
 
   const KernelCatalog& kernels_;
