@@ -93,8 +93,7 @@ struct StepPlans::Planning {
           backend.catalog(), form,
           cuda::absent_decode_rates(model.profile().name, model.profile().memory_bytes_per_second),
           r.depth + 1);
-      model.set_own_prices(
-          [this](const Program& program, const Op& op) { return decode->price(program, op); });
+      own = [this](const Program& program, const Op& op) { return decode->price(program, op); };
     }
     if (!r.sp.empty()) {
       const int64_t heads = weights ? weights->config().Hq : shape.config.Hq;
@@ -132,7 +131,7 @@ struct StepPlans::Planning {
     } else {
       made.planned = planner->plan(*made.strategy, batch, made.cut, &model);
     }
-    made.step = simulate(made.planned, made.cut.works(), model);
+    made.step = simulate(made.planned, made.cut.works(), model, own);
     return made;
   }
 
@@ -143,6 +142,7 @@ struct StepPlans::Planning {
   std::optional<Model> weights;
   ModelShape shape;
   std::optional<cuda::PlannedDecode> decode;  // its kernels
+  OwnPrices own;                              // of `decode`
   std::optional<SequenceMesh> mesh;           // for ranks that divide tokens
   std::optional<ForwardPlanner> planner;
 };
@@ -160,7 +160,7 @@ StepPlans::StepPlans(const StepRequest& request)
     strategies.push_back(find_strategy(name));
   }
   if (!request.own && request.schedule == "auto") {
-    StrategyChoice choice(*planning.planner, planning.model, strategies);
+    StrategyChoice choice(*planning.planner, planning.model, strategies, planning.own);
     chosen_ = static_cast<size_t>(choice.choose(batch));
     explanation_ = choice.explanations();
   } else {
@@ -185,9 +185,9 @@ StepPlans::StepPlans(const StepRequest& request)
          "attention over a paged cache",
          request.decode, request.decodes);
   }
-  without_ =
-      simulate_without_communication(sequential().planned, sequential().cut.works(), planning.model)
-          .seconds;
+  without_ = simulate_without_communication(sequential().planned, sequential().cut.works(),
+                                            planning.model, planning.own)
+                 .seconds;
 }
 
 StepPlans::~StepPlans() = default;

@@ -8,8 +8,11 @@
 namespace braid {
 
 StrategyChoice::StrategyChoice(const ForwardPlanner& planner, CostModel model,
-                               Strategies strategies)
-    : planner_(planner), model_(std::move(model)), strategies_(std::move(strategies)) {
+                               Strategies strategies, OwnPrices own)
+    : planner_(planner),
+      model_(std::move(model)),
+      own_(std::move(own)),
+      strategies_(std::move(strategies)) {
   BRAID_CHECK(!strategies_.empty());
 }
 
@@ -41,7 +44,7 @@ int StrategyChoice::choose(const Batch& batch) {
 double StrategyChoice::simulated_seconds(const OpScheduler& strategy, const Batch& batch) const {
   BatchCut cut;
   const PlannedForward planned = planner_.plan(strategy, batch, cut, &model_);
-  return simulate(planned, cut.works(), model_).seconds;
+  return simulate(planned, cut.works(), model_, own_).seconds;
 }
 
 }  // namespace braid

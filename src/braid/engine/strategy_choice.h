@@ -7,6 +7,7 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/schedule/cost_model.h"
+#include "braid/schedule/own_prices.h"
 
 namespace braid {
 
@@ -20,7 +21,9 @@ class StrategyChoice {
 
   static constexpr double kLeastGain = 0.03;
 
-  StrategyChoice(const ForwardPlanner& planner, CostModel model, Strategies strategies);
+  // `own` as in simulate().
+  StrategyChoice(const ForwardPlanner& planner, CostModel model, Strategies strategies,
+                 OwnPrices own = {});
 
   // Index of the strategy for this batch. Costs a few simulations the first time.
   int choose(const Batch& batch);
@@ -39,6 +42,7 @@ class StrategyChoice {
 
   const ForwardPlanner& planner_;
   const CostModel model_;
+  const OwnPrices own_;
   const Strategies strategies_;
   BatchCut whole_;  // a member, so a known choice allocates nothing
   std::vector<Known> known_;

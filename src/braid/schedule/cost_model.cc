@@ -81,13 +81,6 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
   cost.units = profile_.stream_units[static_cast<size_t>(stream)];
   cost.ranks = communicating_ranks(op, topology_.ranks());
-  if (own_prices_ && !communicates(op)) {
-    if (const std::optional<OwnPrice> own = own_prices_(program, op)) {
-      cost.fixed = own->fixed;
-      cost.memory = own->memory;
-      return cost;
-    }
-  }
   if (!communicates(op) || op.def->collective.computes) add_computation(cost, op, in, work);
   if (cost.ranks > 1) add_communication(cost, op, stream);
   if (op.def->transfers != nullptr) add_transfers(cost, op, in, work, rank);

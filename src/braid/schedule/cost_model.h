@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,14 +38,6 @@ struct LaunchCost {
   double seconds() const { return fixed + latency + pipelined(); }
 };
 
-// Seconds of a launch alone, priced by a backend in place of a profile's rates.
-struct OwnPrice {
-  double fixed = 0;   // as LaunchCost::fixed
-  double memory = 0;  // as LaunchCost::memory
-};
-// The backend's price of an op without communication; nothing: the profile prices the op.
-using OwnPrices = std::function<std::optional<OwnPrice>(const Program& program, const Op& op)>;
-
 // The same launch with free communication: nothing for an op that only communicates, all
 // computation for another op.
 LaunchCost without_communication(const Op& op, LaunchCost cost);
@@ -61,7 +51,6 @@ class CostModel {
  public:
   // The Topology's links count if they have a speed, otherwise the profile's.
   CostModel(Profile profile, const Topology& topology);
-  void set_own_prices(OwnPrices prices) { own_prices_ = std::move(prices); }
 
   const Profile& profile() const { return profile_; }
   const Topology& topology() const { return topology_; }
@@ -89,7 +78,6 @@ class CostModel {
 
   Profile profile_;
   Topology topology_;
-  OwnPrices own_prices_;
 };
 
 // Ranks in a communication op; 1 for any other op, `world` for an op from a user's library.

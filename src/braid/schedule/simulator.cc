@@ -321,8 +321,15 @@ class Simulation {
   size_t left_ = 0;
 };
 
+void set_own(LaunchCost& cost, const std::optional<OwnPrice>& own) {
+  if (!own) return;
+  cost.fixed = own->fixed;
+  cost.memory = own->memory;
+  cost.compute = 0;
+}
+
 SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const CostModel& model,
-                            bool communication) {
+                            const OwnPrices& own, bool communication) {
   const std::vector<Program>& programs = plan.programs;
   const std::vector<Schedule>& schedules = plan.schedules;
   BRAID_CHECK(programs.size() == schedules.size());
@@ -338,6 +345,7 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
       const Op& op = schedules[r].op(programs[r], launch);
       costs.push_back(
           model.price(programs[r], op, work_of(launch, works), launch.stream, static_cast<int>(r)));
+      if (own && !communicates(op)) set_own(costs.back(), own(programs[r], op));
       if (!communication) costs.back() = without_communication(op, std::move(costs.back()));
     }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
@@ -374,13 +382,14 @@ Work work_of(const Launch& launch, std::span<const Work> works) {
   return sum;
 }
 
-SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model) {
-  return simulate_step(plan, works, model, true);
+SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model,
+                       const OwnPrices& own) {
+  return simulate_step(plan, works, model, own, true);
 }
 
 SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
-                                             const CostModel& model) {
-  return simulate_step(plan, works, model, false);
+                                             const CostModel& model, const OwnPrices& own) {
+  return simulate_step(plan, works, model, own, false);
 }
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 
 #include "braid/program/launch_time.h"
 #include "braid/schedule/cost_model.h"
+#include "braid/schedule/own_prices.h"
 #include "braid/schedule/plan.h"
 
 namespace braid {
@@ -27,14 +28,16 @@ struct SimulatedStep {
 // both) and each rank's ports to its machine and to other machines, out and in. A one-sided
 // transfer takes the ports of both ends.
 //
-// `works`: [micro-batches] of the step. Deterministic; about 0.3 us per launch, up to 1 with early
-// results. Fails with kInvalidArgument if the Schedules wait for each other for ever.
-SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model);
+// `works`: [micro-batches] of the step. `own` comes before the cost model. Deterministic; about 0.3
+// us per launch, up to 1 with early results. Fails with kInvalidArgument if the Schedules wait for
+// each other for ever.
+SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model,
+                       const OwnPrices& own = {});
 
 // The same with communication that takes no time: communication ops cost nothing and wait for no
 // rank, fused ops and attention that stores at peers cost their computation.
 SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
-                                             const CostModel& model);
+                                             const CostModel& model, const OwnPrices& own = {});
 
 // A launch's work, summed over its micro-batches.
 Work work_of(const Launch& launch, std::span<const Work> works);

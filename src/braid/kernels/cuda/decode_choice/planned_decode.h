@@ -6,7 +6,7 @@
 
 #include "braid/kernels/cuda/decode_choice/describe_step.h"
 #include "braid/ops/kernel_catalog.h"
-#include "braid/schedule/cost_model.h"
+#include "braid/schedule/own_prices.h"
 
 namespace braid::cuda {
 

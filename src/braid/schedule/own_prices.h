@@ -1,0 +1,19 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "braid/program/program.h"
+
+namespace braid {
+
+// Seconds of a launch alone, priced by a backend in place of a profile's rates.
+struct OwnPrice {
+  double fixed = 0;   // as LaunchCost::fixed
+  double memory = 0;  // as LaunchCost::memory
+};
+
+// A backend's prices of ops without communication; nothing for an op: the profile prices the op.
+using OwnPrices = std::function<std::optional<OwnPrice>(const Program& program, const Op& op)>;
+
+}  // namespace braid
