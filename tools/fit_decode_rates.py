@@ -3,14 +3,15 @@
 
     python3 tools/fit_decode_rates.py > profiles/decode/NAME.json
 
-Each constant takes the value with the least relative error (squares) of `braid bench --explain` over
-several models with 4,096 keys: seams weigh most in the small models. ring_bytes, cta_stream, cta_keys
-and clusters are those of --like: bench_cuda_cluster measures them.
+Each constant takes the value with the least relative error (squares) of `braid bench --explain` over several
+models: seams weigh most in the small models. Steps have 4,096 keys, those of divided heads 16,384. ring_bytes,
+cta_stream, cta_keys and clusters are those of --like: bench_cuda_cluster measures them.
 """
 import argparse
 import csv
 import io
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -18,14 +19,15 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEYS = 4096
+LONG = 16384  # keys for sums of scores
 PRICE = re.compile(r"^  (\S+): ([\d.]+) ms, of it bytes ([\d.]+), seams ([\d.]+), exchanges ([\d.]+) \(chosen\)")
 
 
-def run(args, model, form, batch=1):
+def run(args, model, form, batch=1, keys=KEYS):
     """Seconds of a step, and the parts of its price."""
     command = [args.braid, "bench", "--device", "cuda:0", "--random-weights", "--config",
                str(ROOT / f"configs/{model}.json"), "-p", "0", "-n", str(args.tokens), "-r", "2", "-b", str(batch),
-               "-d", str(KEYS), "--decode", form, "--explain", "-o", "csv"]
+               "-d", str(keys), "--decode", form, "--explain", "-o", "csv"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
     if done.returncode != 0:
         sys.exit(f"fit_decode_rates: {form}, {batch} sequences: {done.stderr.strip().splitlines()[-1]}")
@@ -110,8 +112,10 @@ def main():
             # A sum for every eight slots of 8 KB, with keys and values of head_dim / n elements.
             config = configs[m]
             head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-            heads, keys = (run(args, m, f"fused:cluster={n},split={split}")[0] for split in ("head", "token"))
-            points.append((heads, keys, layers[m] * -(-KEYS // (8 * 8192 // (4 * head_dim // n)))))
+            heads, keys = (run(args, m, f"fused:cluster={n},split={split}", keys=LONG)[0]
+                           for split in ("head", "token"))
+            sums = layers[m] * -(-LONG // (8 * 8192 // (4 * head_dim // n)))
+            points.append((heads, keys, sums * (1 if m == big else math.log2(n))))
         rates[name] = scale(points)
     rates = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in rates.items()}
     print(json.dumps(rates, indent=2))

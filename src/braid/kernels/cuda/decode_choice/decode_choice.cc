@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
@@ -122,7 +123,8 @@ BlockPrice block_price(const FusedShape& s, const FusedConfig& config, int64_t c
   if (config.split == FusedSplit::head) {
     const int64_t keys = kFusedWarps * fused_keys(s, config.cluster, config.split);
     const double sums = static_cast<double>(ceil_div(context, keys)) * waves;
-    exchange += sums * (s.group == 1 ? rates.scores_sum : rates.scores_group);
+    exchange +=
+        sums * (s.group == 1 ? rates.scores_sum : rates.scores_group * std::log2(config.cluster));
   }
   if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
   if (projects) exchange += rates.words_seam;

@@ -22,7 +22,7 @@ struct DecodeRates {
   double fused_wave = 0;    // for each further wave of clusters
   double fused_batch = 0;   // additional, for the kernel of several tokens
   double scores_sum = 0;    // per sum of scores over a cluster that divides heads
-  double scores_group = 0;  // the same with several query heads
+  double scores_group = 0;  // with several query heads, times log2 of the CTAs
   double words_seam = 0;    // for attention's result on the way to the projection
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
