@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -146,6 +147,10 @@ void add_plan(CLI::App& app) {
                       "or fused with its settings, as in braid run; not given: each op by itself");
   command->add_option("--tp,--tensor-parallel-size", o->step.tp, "ranks of tensor parallelism")
       ->capture_default_str();
+  command
+      ->add_option("--dp,--data-parallel-size", o->step.dp,
+                   "groups of --tp ranks, each with such a step")
+      ->capture_default_str();
   command->add_option("--ep", o->step.ep, "sets of the ranks that divide experts by number")
       ->capture_default_str();
   command->add_option("--sp", o->step.sp,
@@ -159,7 +164,7 @@ void add_plan(CLI::App& app) {
                                       "plan as a job with this description does, which --describe "
                                       "wrote, and print the plans' hashes");
   for (const char* given :
-       {"--config", "--schedule", "--tp", "--ep", "--machines", "--profile", "--decode"}) {
+       {"--config", "--schedule", "--tp", "--dp", "--ep", "--machines", "--profile", "--decode"}) {
     cluster->excludes(command->get_option(given));
   }
   command->add_flag("--launches", o->launches, "list every launch");
@@ -177,6 +182,7 @@ void add_plan(CLI::App& app) {
       "Examples:\n"
       "  braid plan --config configs/llama-3-8b.json --tp 8 --tokens 4096 --schedule auto\n"
       "  braid plan -m model.gguf --tp 2 --tokens 64 --schedule overlap --launches\n"
+      "  braid plan --config configs/deepseek-v2-lite.json --tp 1 --dp 4 --ep 4 --decodes 64\n"
       "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
       "t.json\n"
       "  braid plan prompt --config configs/llama-3-8b.json --machines 2x8 --tokens 4096,131072");
@@ -190,9 +196,9 @@ void add_plan(CLI::App& app) {
       o->step.schedule = "sequence_parallel";
     }
     if (!o->step.machines.empty() && command->count("--tp") == 0) {
-      o->step.tp = parse_topology(o->step.machines).ranks();
+      o->step.tp = std::max(1, parse_topology(o->step.machines).ranks() / std::max(1, o->step.dp));
     }
-    if (o->step.ep > 1 && o->step.tp == 1) o->step.tp = o->step.ep;
+    if (o->step.ep > 1 && o->step.tp == 1 && o->step.dp == 1) o->step.tp = o->step.ep;
     plan(*o);
   });
 }

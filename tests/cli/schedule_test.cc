@@ -24,6 +24,10 @@ TEST_F(ScheduleCliTest, WrongUseGetsOneLineAndItsStatus) {
   const std::string plan = "plan --config " + llama();
   expect_refused(plan + " --tp 64", 2, "32 query heads");
   expect_refused(plan + " --tp 2 --machines 3x1", 2, "3 devices");
+  expect_refused(plan + " --tp 2 --dp 2 --machines 3x1", 2, "3 devices, --tp is 2 and --dp 2");
+  expect_refused(plan + " --dp 0", 2, "--dp is 0, wanted 1 to 1024");
+  expect_refused(plan + " --tp 4 --dp 257", 2, "--dp is 257, wanted 1 to 256");
+  expect_refused(plan + " --dp 2 --ep 2", 2, "no experts");
   expect_refused(plan + " --profile nope", 1, "no profile 'nope'");
   expect_refused(plan + " --tokens 0", 2, "nothing to plan");
   expect_refused(plan + " --schedule nope", 2, "there are sequential, overlap");
@@ -51,6 +55,29 @@ TEST_F(ScheduleCliTest, StrategiesThatAreWrongAreRefusedBeforeAnythingRuns) {
   expect_refused(
       fmt::format("run -m {} -p x --tp 0 --schedule {}/throws_in_split.so", hf(), BRAID_STRATEGIES),
       2, "over 0 ranks, wanted at least 1");
+}
+
+// Groups have a step each: without experts their ranks meet at the head alone, whose rows are
+// divided over all ranks; with --ep rows of all groups cross.
+TEST_F(ScheduleCliTest, PlanHasAStepForEachGroupOfRanks) {
+  const auto planned = [](const std::string& config, const std::string& options) {
+    const Outcome o = braid(fmt::format("plan --config {}/../configs/{}.json --tokens 64 {} --json",
+                                        BRAID_TEST_DATA, config, options));
+    EXPECT_EQ(o.status, 0) << o.err;
+    return json::parse(o.out);
+  };
+  const json one = planned("llama-3-8b", "--tp 1"), two = planned("llama-3-8b", "--tp 1 --dp 2");
+  // A wanted row of each group goes to the other rank in f32 or bf16, and logits of half the words
+  // come back: far less than a block of the model.
+  EXPECT_GT(two.at("wire_bytes"), 0);
+  EXPECT_LT(two.at("wire_bytes"), 4 << 20);
+  const double step = one.at("simulated_ms");
+  EXPECT_NEAR(two.at("simulated_ms"), step, 0.1 * step);
+  const json experts = planned("deepseek-v2-lite", "--dp 4 --ep 4 --decodes 8");
+  EXPECT_THAT(std::string(experts.at("experts")), HasSubstr("64 experts"));
+  EXPECT_GT(experts.at("wire_bytes"), two.at("wire_bytes"));
+  const json more = planned("deepseek-v2-lite", "--dp 4 --ep 4 --decodes 72");
+  EXPECT_GT(more.at("wire_bytes"), experts.at("wire_bytes"));
 }
 
 // Less than 3% is no reason to leave the order of the Program.

@@ -1,47 +1,20 @@
 // Expert rows over ranks of threads: sums, bytes on the wire, and ranks that stop.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <random>
-#include <set>
 #include <thread>
 
-#include "braid/backend/cpu/cpu_backend.h"
-#include "braid/fabric/local/run_ranks.h"
-#include "braid/fabric/symmetric_memory.h"
-#include "braid/kernels/cpu/register.h"
-#include "braid/parallel/mesh.h"
-#include "braid/runtime/executor.h"
-#include "braid/schedule/plan_schedules.h"
-#include "braid/schedule/strategies/registry.h"
+#include "dist/exchange_world.h"
 #include "dist/fabric_testing.h"
-#include "unit/parallel/exchange_programs.h"
 
 namespace braid {
 namespace {
 
+using testing_exchange::choices;
+using testing_exchange::Choices;
 using testing_exchange::Sizes;
-
-// Experts of each token of a step, [tokens][k]; the tokens are dealt to ranks evenly.
-using Choices = std::vector<std::vector<int64_t>>;
-
-enum class Skew { random, one_expert, one_rank };
-
-Choices choices(const Sizes& s, int64_t tokens, Skew skew, uint64_t seed) {
-  std::mt19937_64 rng(seed);
-  Choices all;
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::set<int64_t> own;
-    if (skew != Skew::random) {
-      const int64_t first = skew == Skew::one_rank ? s.experts.back().begin : 0;
-      for (int64_t j = 0; j < s.k; ++j) own.insert((first + j) % s.E());
-    }
-    while (std::ssize(own) < s.k)
-      own.insert(static_cast<int64_t>(rng() % static_cast<uint64_t>(s.E())));
-    all.emplace_back(own.begin(), own.end());
-  }
-  return all;
-}
+using testing_exchange::Skew;
+using testing_exchange::World;
 
 // Bytes that rank r puts to others, from the choices alone.
 int64_t wire_bytes(const Sizes& s, const Choices& chosen, int r) {
@@ -65,84 +38,6 @@ int64_t wire_bytes(const Sizes& s, const Choices& chosen, int r) {
   }
   return bytes;
 }
-
-struct World {
-  // `F`: hidden units of the experts, whose weights are random; 0: they are the identity.
-  World(const Sizes& s, const std::string& strategy, fabric::Duration deadline, bool shared = false,
-        int64_t F = 0, int threads = 1)
-      : sizes(s),
-        hidden(F),
-        fabric({.ranks = s.ranks(),
-                .threads_per_rank = kNumStreams + threads - 1,
-                .deadline = deadline}),
-        plan{testing_exchange::programs(s, shared, F), {}} {
-    std::mt19937 rng(7);
-    weights.resize(static_cast<size_t>(s.E() * F * s.C));
-    for (float& w : weights) w = std::uniform_real_distribution<float>(-1, 1)(rng);
-    PlanRequest request{.catalogs = {},
-                        .micro_batches = {{.capacity = s.capacity()}},
-                        .topology = {.machines = 1, .devices = s.ranks()},
-                        .price = {}};
-    const std::array meshes = {Mesh({{"ep", s.ranks()}})};
-    for (int r = 0; r < s.ranks(); ++r) {
-      auto& rank = *ranks.emplace_back(std::make_unique<Rank>(threads));
-      fabric::Endpoint& endpoint = fabric.endpoint(r);
-      rank.comms = std::make_unique<cpu::MeshComms>(endpoint, meshes);
-      cpu::add_cpu_kernels(rank.table);
-      cpu::add_one_sided_kernels(rank.table, endpoint, *rank.comms);
-      cpu::add_reference_kernel(rank.table, testing_exchange::kTakeRows);
-      request.catalogs.push_back(&rank.table);
-    }
-    plan_schedules(plan, *find_strategy(strategy), request);
-  }
-
-  // Runs steps of these choices; token t of the step is x(t, c). Results by rank, of the last step.
-  std::vector<std::vector<float>> run(const std::vector<Choices>& steps) {
-    std::vector<std::vector<float>> y(ranks.size());
-    fabric::run_ranks(fabric, [&](fabric::Endpoint& endpoint) {
-      const auto r = static_cast<size_t>(endpoint.rank());
-      const auto weight = [&](const Value& value) {  // its experts' part of all
-        auto* part = weights.data() + sizes.experts[r].begin * hidden * sizes.C;
-        return make_view(reinterpret_cast<std::byte*>(part), DType::f32, value.type.shape);
-      };
-      Executor executor(plan.programs[r], plan.schedules[r], ranks[r]->backend, weight,
-                        std::make_unique<fabric::SymmetricMemory>(
-                            endpoint, plan.schedules[r].memory.arena_bytes, "arena"));
-      for (const Choices& chosen : steps) {
-        const auto n = static_cast<int64_t>(chosen.size());
-        const Range own = even_part(n, sizes.ranks(), endpoint.rank());
-        for (int64_t t = own.begin; t < own.end; ++t) {
-          auto* row = executor.input("x").row_as<float>(t - own.begin);
-          for (int64_t c = 0; c < sizes.C; ++c) row[c] = x(t, c);
-          auto* logits = executor.input("logits").row_as<float>(t - own.begin);
-          std::fill_n(logits, sizes.E(), -100.0f);
-          for (int64_t e : chosen[static_cast<size_t>(t)]) logits[e] = 100;  // a sigmoid of 1
-        }
-        endpoint.traffic().reset();
-        executor.run(Extents{.token = n, .sequence = 1, .row = 1, .shard = own.size()});
-        const TensorView out = executor.host_output(0, own.size());
-        y[r].assign(out.as<const float>(), out.as<const float>() + own.size() * sizes.C);
-      }
-    });
-    return y;
-  }
-
-  static float x(int64_t t, int64_t c) { return static_cast<float>((t * 7 + c * 3) % 64 - 31); }
-
-  struct Rank {
-    explicit Rank(int threads) : table(threads), pool(threads, 64) {}
-    cpu::KernelTable table;
-    cpu::ThreadPool pool;
-    std::unique_ptr<cpu::MeshComms> comms;
-    cpu::CpuBackend backend{table, pool};
-  };
-  const Sizes sizes;
-  const int64_t hidden;
-  std::vector<float> weights;  // [E, F, C]: gate, up, and down by other shapes
-  fabric::LocalFabric fabric;
-  std::vector<std::unique_ptr<Rank>> ranks;
-  Plan plan;
-};
 
 constexpr std::chrono::seconds kLong(30);
 

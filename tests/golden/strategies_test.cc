@@ -10,6 +10,7 @@
 #include "braid/engine/runner.h"
 #include "braid/schedule/strategies/registry.h"
 #include "golden/support/random_model.h"
+#include "unit/schedule/joined_halves.h"
 
 namespace braid::golden {
 namespace {
@@ -48,7 +49,7 @@ class StrategiesTest : public testing::TestWithParam<std::string> {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   Runner runner(int tp, const std::string& schedule, const std::optional<SequenceParallel>& sp = {},
-                int ep = 1, int dp = 1) const {
+                int ep = 1, int dp = 1, std::shared_ptr<const OpScheduler> own = nullptr) const {
     return Runner(*model_, {.tp = tp,
                             .ep = ep,
                             .dp = dp,
@@ -57,7 +58,8 @@ class StrategiesTest : public testing::TestWithParam<std::string> {
                                       .page_size = kPageSize,
                                       .pages_per_sequence = kPagesEach,
                                       .kv_dtype = DType::f32},
-                            .schedule = schedule});
+                            .schedule = schedule,
+                            .strategy = std::move(own)});
   }
 
   // Logits of all scored rows of all steps.
@@ -215,6 +217,18 @@ TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereSequencesAreDealt) {
       SCOPED_TRACE(fmt::format("{}, dp {}, tp {}, ep {}", name, r.dp, r.tp, r.ep));
       EXPECT_LE(distance(logits(runner(r.dp * r.tp, name, {}, r.ep, r.dp)), expected), tolerance);
     }
+  }
+}
+
+// A strategy outside the library, whose fused ops join ops of both halves of a step.
+TEST_P(StrategiesTest, GiveTheLogitsOfOneRankWhereOpsOfTwoHalvesAreJoined) {
+  if (!model_->config().experts) GTEST_SKIP() << "no experts";
+  const std::vector<float> expected = logits(runner(1, "sequential"));
+  const double tolerance = order_tolerance(model_->config()) * standard_deviation(expected);
+  const auto joined = std::make_shared<testing_schedule::JoinedHalves>();
+  for (const int dp : {1, 2}) {
+    SCOPED_TRACE(fmt::format("{} groups", dp));
+    EXPECT_LE(distance(logits(runner(2, "", {}, 2, dp, joined)), expected), tolerance);
   }
 }
 

@@ -32,6 +32,7 @@ struct BoundOp {
   // Rows of outputs beyond the live rows, up to their shapes, belong to nobody else.
   bool own_rows = true;
   BatchPart* part = nullptr;
+  std::vector<BatchPart*> joined;  // parts of the further ops that a fused op joins
   std::byte* workspace = nullptr;
   DeviceMemory* arena = nullptr;  // holds the operands other than weights and states
   Stream stream = Stream::compute;

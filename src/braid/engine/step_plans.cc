@@ -6,6 +6,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/math.h"
+#include "braid/engine/batch_deal.h"
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/strategy_choice.h"
@@ -28,6 +29,7 @@ void check(const StepRequest& r) {
   require_between("--decodes", r.decodes, 0, 4096);
   require_between("--depth", r.depth, 0, kMostTokens);
   require_between("--tp", r.tp, 1, 1024);
+  require_between("--dp", r.dp, 1, 1024 / r.tp);
   if (!r.sp.empty() && (r.tokens < r.tp || r.decodes > 0 || r.tp == 1)) {
     fail(ErrorCode::kInvalidArgument,
          "--sp {} divides one prompt over ranks: wanted are 2 ranks or more, a token for each, and "
@@ -36,6 +38,9 @@ void check(const StepRequest& r) {
   }
   if (!r.sp.empty() && r.ep > 1) {
     fail(ErrorCode::kUnsupported, "--ep {} does not go with --sp", r.ep);
+  }
+  if (!r.sp.empty() && r.dp > 1) {
+    fail(ErrorCode::kUnsupported, "--dp {} does not go with --sp", r.dp);
   }
   if (!r.sp.empty() && !r.own && r.schedule == "auto") {
     fail(ErrorCode::kInvalidArgument, "--schedule auto does not go with --sp: name a strategy");
@@ -52,11 +57,11 @@ void check(const StepRequest& r) {
 }
 
 Topology topology_of(const StepRequest& r) {
-  Topology topology{.machines = 1, .devices = r.tp};
+  Topology topology{.machines = 1, .devices = r.tp * r.dp};
   if (!r.machines.empty()) topology = parse_topology(r.machines);
-  if (topology.ranks() != r.tp) {
-    fail(ErrorCode::kInvalidArgument, "--machines {} has {} devices, --tp is {}", r.machines,
-         topology.ranks(), r.tp);
+  if (topology.ranks() != r.tp * r.dp) {
+    fail(ErrorCode::kInvalidArgument, "--machines {} has {} devices, --tp is {}{}", r.machines,
+         topology.ranks(), r.tp, r.dp > 1 ? fmt::format(" and --dp {}", r.dp) : "");
   }
   return topology;
 }
@@ -103,21 +108,42 @@ struct StepPlans::Planning {
         [this](const ForwardShape& s) { return weights ? weights->forward(s) : shape.forward(s); },
         cache,
         std::vector<const KernelCatalog*>(
-            static_cast<size_t>(r.tp),
+            static_cast<size_t>(r.tp * r.dp),
             decode ? static_cast<const KernelCatalog*>(&*decode) : &backend.catalog()),
-        model.topology(), mesh, RankDegrees{.tp = r.tp, .ep = r.ep});
+        model.topology(), mesh, RankDegrees{.tp = r.tp, .ep = r.ep, .groups = r.dp});
   }
 
-  Batch batch(std::span<const int32_t> pages) const {
+  // The batch of one group, or of all groups.
+  Batch batch(std::span<const int32_t> pages, int groups = 1) const {
     Batch batch(kPageSize);
     const std::vector<int32_t> ids(static_cast<size_t>(std::max<int64_t>(request.tokens, 1)), 0);
-    for (int64_t i = 0; i < request.decodes; ++i) {
-      batch.add({ids.data(), 1}, request.depth, pages, 1);
-    }
-    if (request.tokens > 0) {
-      batch.add({ids.data(), static_cast<size_t>(request.tokens)}, request.depth, pages, 1);
+    for (int group = 0; group < groups; ++group) {
+      const auto held = pages.subspan(static_cast<size_t>(group * cache.pages));
+      for (int64_t i = 0; i < request.decodes; ++i) {
+        batch.add({ids.data(), 1}, request.depth, held, 1, group);
+      }
+      if (request.tokens > 0) {
+        batch.add({ids.data(), static_cast<size_t>(request.tokens)}, request.depth, held, 1, group);
+      }
     }
     return batch;
+  }
+
+  // The step that DataRanks makes of these batches.
+  void plan_groups(SimulatedPlan& made, const Batch& batch) const {
+    const OpScheduler& strategy = *made.strategy;
+    std::vector<int32_t> pages(static_cast<size_t>(cache.pages * request.dp));
+    std::iota(pages.begin(), pages.end(), 0);
+    const Batch all = this->batch(pages, request.dp);
+    BatchDeal deal(request.dp, request.tp, std::ssize(pages), kPageSize);
+    deal.assign(all);
+    const BatchInfo info = batch.info(planner->ranks());
+    const Ranges ranges = ask(strategy, [&] { return strategy.split(info); });
+    deal.cut(ranges, strategy.name());
+    const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
+    made.cut.assign(batch, ranges, strategy.name());
+    made.planned = planner->plan(strategy, layout, deal.key(0), &model);
+    made.works.assign(deal.works().begin(), deal.works().begin() + std::ssize(made.cut.works()));
   }
 
   SimulatedPlan plan(std::shared_ptr<const OpScheduler> strategy, const Batch& batch) const {
@@ -128,10 +154,13 @@ struct StepPlans::Planning {
       made.cut.assign(batch, {{0, request.tokens}}, made.strategy->name());
       made.planned = planner->plan_tokens(*made.strategy, q, kv,
                                           key_for_tokens(q, kv, 1).micro_batches[0], &model);
+    } else if (request.dp > 1) {
+      plan_groups(made, batch);
     } else {
       made.planned = planner->plan(*made.strategy, batch, made.cut, &model);
     }
-    made.step = simulate(made.planned, made.cut.works(), model, own);
+    if (made.works.empty()) made.works.assign(made.cut.works().begin(), made.cut.works().end());
+    made.step = simulate(made.planned, made.works, model, own);
     return made;
   }
 
@@ -185,7 +214,7 @@ StepPlans::StepPlans(const StepRequest& request)
          "attention over a paged cache",
          request.decode, request.decodes);
   }
-  without_ = simulate_without_communication(sequential().planned, sequential().cut.works(),
+  without_ = simulate_without_communication(sequential().planned, sequential().works,
                                             planning.model, planning.own)
                  .seconds;
 }
@@ -208,9 +237,8 @@ int StepPlans::ranks() const {
 
 Timeline StepPlans::timeline() const {
   const SimulatedPlan& plan = chosen();
-  Timeline timeline{.title = fmt::format("simulated on {}", profile().name),
-                    .ranks = {},
-                    .works = {plan.cut.works().begin(), plan.cut.works().end()}};
+  Timeline timeline{
+      .title = fmt::format("simulated on {}", profile().name), .ranks = {}, .works = plan.works};
   for (size_t r = 0; r < plan.planned.schedules.size(); ++r) {
     timeline.ranks.push_back(
         {&plan.planned.programs[r], &plan.planned.schedules[r], plan.step.times[r]});

@@ -25,6 +25,7 @@ struct StepRequest {
   int64_t decodes = 0;                     // sequences with a single token beside the prompt
   int64_t depth = 0;                       // keys that each sequence has in the cache before
   int tp = 1;                              // ranks of tensor parallelism
+  int dp = 1;                              // groups of so many ranks, each with such a batch
   int ep = 1;                              // sets of ranks that divide experts by number
   std::string sp;        // mode that divides the prompt's tokens: ring, ulysses, ...; empty: none
   std::string machines;  // MACHINESxDEVICES; empty: one machine
@@ -37,6 +38,7 @@ struct StepRequest {
 struct SimulatedPlan {
   std::shared_ptr<const OpScheduler> strategy;
   BatchCut cut;
+  std::vector<Work> works;  // [micro-batches] of each group of ranks
   PlannedForward planned;
   SimulatedStep step;
 

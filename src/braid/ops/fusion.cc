@@ -8,6 +8,7 @@
 #include "braid/ops/comm.h"
 #include "braid/ops/expert_tiles.h"
 #include "braid/ops/fused_comm.h"
+#include "braid/ops/gated_push.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
 #include "braid/ops/norm_linear.h"
@@ -203,6 +204,8 @@ struct Replacements {
              Fusion{"linear_return",
                     {"expert_linear", "combine", "return_rows"},
                     ops::make_linear_return},
+             Fusion{"gated_dispatch", {"expert_gated", "dispatch"}, ops::make_gated_push, true},
+             Fusion{"gated_return", {"expert_gated", "return_rows"}, ops::make_gated_push, true},
          }) {
       by_name[fusion.name] = fusion;
     }
@@ -265,7 +268,7 @@ void add_replacement(const Fusion& fusion) {
   const auto keep = [&](std::string_view text) -> std::string_view {
     return table.strings.emplace_back(text);
   };
-  Fusion kept{keep(fusion.name), {}, fusion.make};
+  Fusion kept{keep(fusion.name), {}, fusion.make, fusion.joins};
   for (std::string_view kind : fusion.pattern) kept.pattern.push_back(keep(kind));
   table.by_name.emplace(kept.name, std::move(kept));
 }

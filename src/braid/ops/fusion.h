@@ -10,11 +10,13 @@
 namespace braid {
 
 // A fused op that may replace a run of ops. `make` returns the replacement, or nothing for ops
-// outside the pattern; outputs may only be values of the replaced ops.
+// outside the pattern; outputs may only be values of the replaced ops. A fusion that joins stands
+// for ops of different micro-batches; the fused op has the operands of all ops, in order.
 struct Fusion {
   std::string_view name;
   std::vector<std::string_view> pattern;  // kinds, in program order
   std::optional<Op> (*make)(const Program& program, std::span<const Op> ops);
+  bool joins = false;
 };
 
 // The fusions that fuse() applies everywhere: each gains on any backend.
@@ -29,7 +31,8 @@ const std::vector<Fusion>& few_token_fusions();
 //   linear_all_reduce                         linear of one weight, all_reduce
 //   all_reduce_add_rms_norm                   all_reduce, add_rms_norm
 //   reduce_scatter_add_rms_norm_all_gather    reduce_scatter, add_rms_norm, all_gather
-// (ops/fused_comm.h), and fused ops added by libraries. Null for an unknown name. The pointer
+// (ops/fused_comm.h), those of ops/expert_tiles.h and ops/gated_push.h, and fused ops added by
+// libraries. Null for an unknown name. The pointer
 // stays valid. Any thread may call find_replacement.
 const Fusion* find_replacement(std::string_view name);
 std::vector<std::string_view> replacement_names();  // sorted

@@ -34,29 +34,39 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
   for (size_t i = 0; i < schedule_.launches.size(); ++i) {
     const Launch& launch = schedule_.launches[i];
     const Op& op = schedule_.op(program_, launch);
-    const size_t part = part_index(launch);
-    const Extents capacity = schedule_.capacity(program_, launch);
-    const auto bind = [&](const std::vector<ValueId>& ids) {
-      const size_t begin = views_.size();
+    const auto bind = [&](const std::vector<ValueId>& ids, int first, int count) {
+      const Extents capacity = schedule_.capacity(program_, first, count);
       for (ValueId id : ids) {
-        views_.push_back(view(id, launch.micro_batch, capacity, resolve));
-        if (launch.micro_batch == 0 || !merged(id)) continue;
+        views_.push_back(view(id, first, capacity, resolve));
+        if (first == 0 || !merged(id)) continue;
         const TensorView& rows = views_.back();
         moving_.push_back({.view = views_.size() - 1,
                            .base = rows.data,
                            .stride = rows.bytes() / rows.shape[0],
                            .axis = program_.value(id).type.axis,
-                           .part = part});
+                           .part = part_index(first, count)});
       }
-      return std::span<const TensorView>(views_).subspan(begin, ids.size());
+    };
+    // Joined ops have their own micro-batches; the fused op has the operands of all, in order.
+    const auto bind_all = [&](std::vector<ValueId> Op::*ids) {
+      const size_t begin = views_.size();
+      if (launch.joined.empty()) {
+        bind(op.*ids, launch.micro_batch, launch.num_micro_batches);
+      } else {
+        launch.for_each_op([&](int o, int mb) { bind(program_.ops[o].*ids, mb, 1); });
+      }
+      return std::span<const TensorView>(views_).subspan(begin);
     };
     BoundOp bound{.op = &op};
-    bound.in = bind(op.inputs);
-    bound.out = bind(op.outputs);
+    bound.in = bind_all(&Op::inputs);
+    bound.out = bind_all(&Op::outputs);
     bound.own_rows = launch.num_micro_batches == std::ssize(schedule_.micro_batches) ||
                      std::ranges::none_of(op.outputs, [&](ValueId id) { return merged(id); });
     bound.axis = program_.value(op.inputs[0]).type.axis;
-    bound.part = &parts_[part];
+    bound.part = &parts_[part_index(launch.micro_batch, launch.num_micro_batches)];
+    for (const BatchOp& other : launch.joined) {
+      bound.joined.push_back(&parts_[part_index(other.micro_batch, 1)]);
+    }
     bound.arena = arena_.get();
     bound.stream = launch.stream;
     bound.waits = launch.waits;
@@ -115,9 +125,9 @@ bool Executor::merged(ValueId id) const {
          schedule_.memory.merged[static_cast<size_t>(id)];
 }
 
-size_t Executor::part_index(const Launch& launch) const {
-  return (static_cast<size_t>(launch.micro_batch) * schedule_.micro_batches.size()) +
-         static_cast<size_t>(launch.num_micro_batches) - 1;
+size_t Executor::part_index(int first, int count) const {
+  return (static_cast<size_t>(first) * schedule_.micro_batches.size()) +
+         static_cast<size_t>(count) - 1;
 }
 
 const TensorView& Executor::input(std::string_view name) const {

@@ -62,7 +62,7 @@ class Executor {
   bool merged(ValueId id) const;
   std::vector<InputCopy> stage_inputs();
   void stage_outputs();
-  size_t part_index(const Launch& launch) const;
+  size_t part_index(int first, int count) const;  // of micro-batches
 
   Program program_;
   Schedule schedule_;

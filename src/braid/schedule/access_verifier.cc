@@ -33,34 +33,34 @@ class AccessCheck {
       return maker[static_cast<size_t>(id) * M + static_cast<size_t>(mb)];
     };
     for (int i = 0; i < rank_.launches(); ++i) {
-      for (ValueId id : rank_.op(i).outputs) {
-        for (int mb = rank_.launch(i).micro_batch; mb < rank_.launch(i).micro_batch_end(); ++mb) {
+      rank_.for_each_call(i, [&](const Op& op, int, int mb) {
+        for (ValueId id : op.outputs) {
           int& made = made_by(id, mb);
           if (made >= 0) {
-            rank_.refuse(rank_.op(i), mb,
+            rank_.refuse(op, mb,
                          fmt::format("every op once: launches {} and {} make %{}", made, i, id));
           }
           made = i;
         }
-      }
+      });
     }
     for (int i = 0; i < rank_.launches(); ++i) {
-      const Op& op = rank_.op(i);
-      for (ValueId id : op.inputs) {
-        if (id == kNoValue || program_.value(id).kind != ValueKind::computed) continue;
-        for (int mb = rank_.launch(i).micro_batch; mb < rank_.launch(i).micro_batch_end(); ++mb) {
+      const bool alone = rank_.launch(i).joined.empty();
+      rank_.for_each_call(i, [&](const Op& op, int, int mb) {
+        for (ValueId id : op.inputs) {
+          if (id == kNoValue || program_.value(id).kind != ValueKind::computed) continue;
           const int made = made_by(id, mb);
           if (made < 0) {
             rank_.refuse(op, mb,
                          fmt::format("inputs are made: %{}, which it reads, is made nowhere", id));
           }
-          if (made == i || order_.before_access(made, i)) continue;
+          if ((made == i && alone) || order_.before_access(made, i)) continue;
           rank_.refuse(op, mb,
                        fmt::format("inputs are made (RAW): launch {} reads %{}, and {}, which "
                                    "makes %{}, need not have ended",
                                    i, id, rank_.name(made), id));
         }
-      }
+      });
     }
     for (ValueId id : program_.outputs) {
       for (int mb = 0; mb < rank_.micro_batches(); ++mb) {
@@ -130,7 +130,9 @@ class AccessCheck {
   void require(ValueId id, const Access& first, int first_mb, const Access& then,
                int then_mb) const {
     const int a = rank_.launch_of(first.op, first_mb), b = rank_.launch_of(then.op, then_mb);
-    if (a == b || order_.before_access(a, b, std::max(then.phase, 0))) return;
+    const bool together =
+        a == b && (rank_.launch(a).joined.empty() || (first.op == then.op && first_mb == then_mb));
+    if (together || order_.before_access(a, b, std::max(then.phase, 0))) return;
     const Op& op = program_.ops[then.op];
     const Op& other = program_.ops[first.op];
     // Early results: their launch starts the taker after the results are present.

@@ -39,38 +39,37 @@ std::string_view rule_of(const CopyAccess& a, const CopyAccess& b) {
 void add_own_accesses(const RankView& owner, const std::vector<bool>& shared,
                       const std::function<CopyAccesses&(ValueId id, int micro_batch)>& accesses) {
   for (int i = 0; i < owner.launches(); ++i) {
-    const Op& op = owner.op(i);
-    if (op.def->remote == RemoteUse::meets || !op.def->runs) continue;
-    const auto is_shared = [&](ValueId id) { return id != kNoValue && shared[id]; };
-    if (!std::ranges::any_of(op.inputs, is_shared) && !std::ranges::any_of(op.outputs, is_shared)) {
-      continue;
-    }
-    const Launch& launch = owner.launch(i);
-    const auto add = [&](ValueId id, const ops::BlockAccess& block, int phase, bool open) {
-      for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+    owner.for_each_call(i, [&](const Op& op, int index, int mb) {
+      if (op.def->remote == RemoteUse::meets || !op.def->runs) return;
+      const auto is_shared = [&](ValueId id) { return id != kNoValue && shared[id]; };
+      if (!std::ranges::any_of(op.inputs, is_shared) &&
+          !std::ranges::any_of(op.outputs, is_shared)) {
+        return;
+      }
+      const auto add = [&](ValueId id, const ops::BlockAccess& block, int phase, bool open) {
         accesses(id, mb).push_back({.by = owner.rank(),
-                                    .op = launch.op,
+                                    .op = index,
                                     .launch = i,
                                     .from = i,
                                     .phase = phase,
                                     .until = i,
                                     .open = open,
                                     .block = block});
+      };
+      for (const ops::BlockAccess& block : ops::block_accesses(op)) {
+        const ValueId id = op.inputs[block.input];
+        if (block.rank != ops::BlockAccess::kSelf || !is_shared(id)) continue;
+        add(id, block, 0, block.writes && !mutates(op, block.input));
       }
-    };
-    for (const ops::BlockAccess& block : ops::block_accesses(op)) {
-      const ValueId id = op.inputs[block.input];
-      if (block.rank != ops::BlockAccess::kSelf || !is_shared(id)) continue;
-      add(id, block, 0, block.writes && !mutates(op, block.input));
-    }
-    for (size_t k = 0; k < op.inputs.size(); ++k) {
-      if (!is_shared(op.inputs[k]) || ops::accessed_by_blocks(op, k)) continue;
-      const int phase = first_phase(op, k);
-      if (phase >= 0) add(op.inputs[k], whole(k, mutates(op, k)), phase, false);
-    }
-    for (ValueId id : op.outputs) {
-      if (is_shared(id)) add(id, whole(0, true), 0, false);
-    }
+      for (size_t k = 0; k < op.inputs.size(); ++k) {
+        if (!is_shared(op.inputs[k]) || ops::accessed_by_blocks(op, k)) continue;
+        const int phase = first_phase(op, k);
+        if (phase >= 0) add(op.inputs[k], whole(k, mutates(op, k)), phase, false);
+      }
+      for (ValueId id : op.outputs) {
+        if (is_shared(id)) add(id, whole(0, true), 0, false);
+      }
+    });
   }
 }
 

@@ -45,6 +45,19 @@ double LaunchCost::pipelined() const {
   return tiles > 0 ? longer + shorter / tiles : longer;
 }
 
+LaunchCost& LaunchCost::operator+=(const LaunchCost& other) {
+  work += other.work;
+  fixed = std::max(fixed, other.fixed);
+  latency = std::max(latency, other.latency);
+  compute += other.compute;
+  memory += other.memory;
+  machine += other.machine;
+  cluster += other.cluster;
+  units = std::max(units, other.units);
+  transfers.insert(transfers.end(), other.transfers.begin(), other.transfers.end());
+  return *this;
+}
+
 LaunchCost without_communication(const Op& op, LaunchCost cost) {
   if (communicates(op) && !op.def->collective.computes) return {};
   cost.latency = cost.machine = cost.cluster = cost.tiles = 0;

@@ -36,6 +36,8 @@ struct LaunchCost {
   // The longer part, plus a tile of the shorter before or after.
   double pipelined() const;
   double seconds() const { return fixed + latency + pipelined(); }
+  // Another op in the same launch.
+  LaunchCost& operator+=(const LaunchCost& other);
 };
 
 // The same launch with free communication: nothing for an op that only communicates, all

@@ -81,8 +81,7 @@ class Planner {
 
  private:
   template <class Fn>
-  void for_each_operand(const Launch& launch, Fn&& fn) const {
-    const Op& op = schedules_[0].op(program_, launch);
+  static void for_each_operand(const Op& op, Fn&& fn) {
     for (ValueId id : op.inputs) {
       if (id != kNoValue) fn(id);
     }
@@ -101,7 +100,8 @@ class Planner {
     for (ValueId id : program_.outputs) plan_.merged[id] = true;
     for (const Launch& launch : launches_) {
       if (launch.num_micro_batches == 1) continue;
-      for_each_operand(launch, [&](ValueId id) { plan_.merged[id] = true; });
+      for_each_operand(schedules_[0].op(program_, launch),
+                       [&](ValueId id) { plan_.merged[id] = true; });
     }
   }
 
@@ -124,11 +124,10 @@ class Planner {
     scratch_.resize(launches_.size());
     for (size_t i = 0; i < launches_.size(); ++i) {
       const Launch& launch = launches_[i];
-      for_each_operand(launch, [&](ValueId id) {
-        if (!in_arena(id)) return;
-        for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-          use(block_of(id, mb), static_cast<int>(i));
-        }
+      schedules_[0].for_each_call(program_, launch, [&](const Op& op, int, int mb) {
+        for_each_operand(op, [&](ValueId id) {
+          if (in_arena(id)) use(block_of(id, mb), static_cast<int>(i));
+        });
       });
       int64_t bytes = 0;
       for (const Schedule& schedule : schedules_) {

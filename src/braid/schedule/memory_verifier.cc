@@ -141,8 +141,7 @@ class MemoryCheck {
     std::vector<Place> scratch;
     for (int i = 0; i < rank_.launches(); ++i) {
       const Launch& l = rank_.launch(i);
-      const Op& op = rank_.op(i);
-      for (int mb = l.micro_batch; mb < l.micro_batch_end(); ++mb) {
+      rank_.for_each_call(i, [&](const Op& op, int, int mb) {
         for (ValueId id : op.inputs) {
           if (id != kNoValue) use(values, id, mb, i);
         }
@@ -155,14 +154,14 @@ class MemoryCheck {
                 fmt::format("memory: %{} has no rows that each micro-batch could write", id));
           }
         }
-      }
+      });
       if (l.kernel.workspace_bytes == 0) continue;
       Place& place = scratch.emplace_back();
       place.begin = memory_.workspace_offset[i];
       place.end = place.begin + l.kernel.workspace_bytes;
       note(place, i);
       if (!in_arena(place)) {
-        rank_.refuse(op, l.micro_batch,
+        rank_.refuse(rank_.op(i), l.micro_batch,
                      fmt::format("memory: scratch lies at [{}, {}) in an arena of {} bytes",
                                  place.begin, place.end, memory_.arena_bytes));
       }

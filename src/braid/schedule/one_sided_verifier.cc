@@ -14,6 +14,7 @@ namespace {
 struct Remote {
   int by = 0;
   int launch = 0;
+  int op = 0;  // index into Program::ops; the first that a fused op replaces
   int owner = 0;
   ValueId id = kNoValue;
   int micro_batch = 0;
@@ -85,39 +86,41 @@ class OneSidedCheck {
 
   // Checks a launch's accesses to other ranks' copies.
   void check_launch(const RankView& rank, int i) {
-    const Op& op = rank.op(i);
+    rank.for_each_call(i, [&](const Op& op, int index, int mb) {
+      check_call(rank, op, {.by = rank.rank(), .launch = i, .op = index, .micro_batch = mb});
+    });
+  }
+
+  void check_call(const RankView& rank, const Op& op, Remote at) {
+    const int i = at.launch;
     if (!names_ranks(op.def) || op.def->remote == RemoteUse::meets) return;
     if (pulls(op) || pushes(op)) {
       if (const int of = ops::rank_of(op); of != rank.rank()) {
         rank.refuse(
-            op, rank.launch(i).micro_batch,
+            op, at.micro_batch,
             fmt::format("one-sided: launch {} of rank {} is rank {}'s", i, rank.rank(), of));
       }
     }
-    const Launch& launch = rank.launch(i);
     const std::vector<ops::BlockAccess> blocks = ops::block_accesses(op);
-    for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-      Remote at{.by = rank.rank(), .launch = i, .micro_batch = mb};
-      if (pushes(op)) check_counters(at, op);
-      if (pulls(op)) check_filled(at, op, blocks);
-      // Blocks of an owner and an input stand between the same syncs.
-      std::vector<int> known(static_cast<size_t>(P_) * op.inputs.size(), -1);
-      std::vector<CopyAccess> between;
-      for (const ops::BlockAccess& block : blocks) {
-        if (block.rank == ops::BlockAccess::kSelf) continue;
-        check_rank(at, block.rank);
-        at.owner = block.rank;
-        at.id = op.inputs[block.input];
-        int& index = known[static_cast<size_t>(block.rank) * op.inputs.size() + block.input];
-        if (index < 0) {
-          index = static_cast<int>(between.size());
-          between.push_back(block.writes ? write_of(at) : read_of(at));
-        }
-        CopyAccess& access = between[index];
-        access.block = block;
-        shared_[at.id] = true;
-        accesses(at.owner, at.id, mb).push_back(access);
+    if (pushes(op)) check_counters(at, op);
+    if (pulls(op)) check_filled(at, op, blocks);
+    // Blocks of an owner and an input stand between the same syncs.
+    std::vector<int> known(static_cast<size_t>(P_) * op.inputs.size(), -1);
+    std::vector<CopyAccess> between;
+    for (const ops::BlockAccess& block : blocks) {
+      if (block.rank == ops::BlockAccess::kSelf) continue;
+      check_rank(at, block.rank);
+      at.owner = block.rank;
+      at.id = op.inputs[block.input];
+      int& index = known[static_cast<size_t>(block.rank) * op.inputs.size() + block.input];
+      if (index < 0) {
+        index = static_cast<int>(between.size());
+        between.push_back(block.writes ? write_of(at, op) : read_of(at));
       }
+      CopyAccess& access = between[index];
+      access.block = block;
+      shared_[at.id] = true;
+      accesses(at.owner, at.id, at.micro_batch).push_back(access);
     }
   }
 
@@ -136,7 +139,6 @@ class OneSidedCheck {
     const RankView& rank = view(at.by);
     return rank.order().before(at.launch, rank.launch_of(sync.op, at.micro_batch));
   }
-  int index(const Remote& at) const { return view(at.by).launch(at.launch).op; }
 
   // Names a sync that is right except for its order, if any.
   std::string instead(const Remote& at, const SyncOp* sync, std::string_view otherwise) const {
@@ -149,7 +151,7 @@ class OneSidedCheck {
   CopyAccess access(const Remote& at, const SyncOp& from, const SyncOp& until, bool met) const {
     const RankView& owner = view(at.owner);
     return {.by = at.by,
-            .op = index(at),
+            .op = at.op,
             .launch = at.launch,
             .from = owner.launch_of(from.op, at.micro_batch),
             .until = owner.launch_of(until.op, at.micro_batch),
@@ -163,8 +165,8 @@ class OneSidedCheck {
     const auto meets = [&](const SyncOp& sync) {
       return sync.has_input(at.id) && sync.meets(at.by, at.owner);
     };
-    const auto earlier = [&](const SyncOp& s) { return s.op < index(at) && meets(s); };
-    const auto later = [&](const SyncOp& s) { return s.op > index(at) && meets(s); };
+    const auto earlier = [&](const SyncOp& s) { return s.op < at.op && meets(s); };
+    const auto later = [&](const SyncOp& s) { return s.op > at.op && meets(s); };
     const SyncOp* from =
         syncs_->last(at.id, [&](const SyncOp& s) { return earlier(s) && before(s, at); });
     if (from == nullptr) {
@@ -189,7 +191,7 @@ class OneSidedCheck {
   // R2: a sync has opened the value.
   const SyncOp& opened(const Remote& at) const {
     const auto opening = [&](const SyncOp& s) {
-      return s.opens(at.id) && s.op < index(at) && s.meets(at.by, at.owner);
+      return s.opens(at.id) && s.op < at.op && s.meets(at.by, at.owner);
     };
     const SyncOp* open = syncs_->first(at.id, opening);
     if (open == nullptr || !before(*open, at)) {
@@ -199,7 +201,7 @@ class OneSidedCheck {
                              instead(at, open, "no sync of both ranks before opens it")));
     }
     return *syncs_->last(at.id, [&](const SyncOp& s) {
-      return s.op < index(at) && s.meets(at.by, at.owner) && before(s, at);
+      return s.op < at.op && s.meets(at.by, at.owner) && before(s, at);
     });
   }
 
@@ -209,11 +211,10 @@ class OneSidedCheck {
         at.id, [&](const SyncOp& s) { return s.op > begin && s.closes(at.id, push.inputs[0]); });
   }
 
-  CopyAccess write_of(const Remote& at) const {
+  CopyAccess write_of(const Remote& at, const Op& what) const {
     const SyncOp& from = opened(at);
-    const Op& what = view(at.by).op(at.launch);
     if (pushes(what)) {
-      const SyncOp* until = closed(at, index(at), what);
+      const SyncOp* until = closed(at, at.op, what);
       if (until == nullptr) {
         refuse(at, fmt::format("R3 (RAW): launch {} of rank {} writes %{} of rank {}, and no sync "
                                "that waits for it closes %{}",
@@ -223,7 +224,7 @@ class OneSidedCheck {
     }
     // Rows stored by an op while it computes: a later push tells the rows' owner.
     const RankView& rank = view(at.by);
-    for (size_t o = static_cast<size_t>(index(at)) + 1; o < ops_of(at.by).size(); ++o) {
+    for (size_t o = static_cast<size_t>(at.op) + 1; o < ops_of(at.by).size(); ++o) {
       const Op& push = ops_of(at.by)[o];
       if (!pushes(push)) continue;
       const std::vector<int> peers = ops::told_ranks(push);
@@ -248,7 +249,7 @@ class OneSidedCheck {
       check_rank(at, q);
       at.owner = q;
       opened(at);
-      if (closed(at, index(at), push) != nullptr) continue;
+      if (closed(at, at.op, push) != nullptr) continue;
       refuse(at, fmt::format("R3 (RAW): launch {} of rank {} adds to the counters %{} of rank {}, "
                              "and no sync waits for them",
                              at.launch, at.by, at.id, q));

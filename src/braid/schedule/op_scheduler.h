@@ -50,7 +50,7 @@ auto ask(const OpScheduler& strategy, F&& question) {
 // Exported by a shared library with a strategy (docs/scheduling.md):
 //   BRAID_STRATEGY(MyScheduler)
 // The version guards against a library built for another Braid.
-inline constexpr int kStrategyAbi = 1;
+inline constexpr int kStrategyAbi = 2;
 #define BRAID_STRATEGY(Scheduler)                          \
   extern "C" int braid_strategy_abi() {                    \
     return ::braid::kStrategyAbi;                          \

@@ -22,9 +22,9 @@ ScheduleContext::Recording record(const OpScheduler& strategy, const Program& pr
 // The fused op that stands for a launch's ops.
 Op make_replacement(const Program& program, const std::vector<int>& readers, const Launch& launch,
                     const std::string& name, const std::string& strategy) {
-  const std::span<const Op> ops =
-      std::span(program.ops)
-          .subspan(static_cast<size_t>(launch.op), static_cast<size_t>(launch.num_ops));
+  std::vector<Op> ops;
+  for (int o = launch.op; o < launch.op_end(); ++o) ops.push_back(program.ops[o]);
+  for (const BatchOp& other : launch.joined) ops.push_back(program.ops[other.op]);
   const auto refuse = [&](std::string_view why) {
     fail(ErrorCode::kInvalidArgument, "schedule '{}': {} at '{}', micro-batch {}: '{}' {}",
          strategy, ops[0].def->kind, ops[0].scope, launch.micro_batch, name, why);

@@ -6,6 +6,7 @@
 #include "braid/schedule/access_verifier.h"
 #include "braid/schedule/launch_waits.h"
 #include "braid/schedule/memory_verifier.h"
+#include "braid/schedule/partition.h"
 
 namespace braid {
 namespace {
@@ -23,7 +24,11 @@ class LaunchCheck {
           0 <= l.op && l.num_ops >= 1 && l.op_end() <= static_cast<int>(program_.ops.size()) &&
           0 <= l.micro_batch && l.num_micro_batches >= 1 &&
           l.micro_batch_end() <= rank_.micro_batches() && (l.num_ops == 1 || l.replacement >= 0) &&
-          l.replacement < static_cast<int>(schedule_.replacements.size());
+          l.replacement < static_cast<int>(schedule_.replacements.size()) &&
+          std::ranges::all_of(l.joined, [&](const BatchOp& other) {
+            return 0 <= other.op && other.op < static_cast<int>(program_.ops.size()) &&
+                   0 <= other.micro_batch && other.micro_batch < rank_.micro_batches();
+          });
       if (!in_range) {
         fail(ErrorCode::kInvalidArgument, "schedule '{}': launch {} names ops [{}, {}) of {}",
              schedule_.strategy, i, l.op, l.op_end(), program_.ops.size());
@@ -116,10 +121,36 @@ class LaunchCheck {
     }
   }
 
+  // A fused op over ops of several micro-batches has the operands of each. No joined op meets other
+  // ranks: another rank may wait for an op beside it.
+  void check_joined() const {
+    for (int i = 0; i < rank_.launches(); ++i) {
+      const Launch& l = launch(i);
+      if (l.joined.empty()) continue;
+      if (l.num_ops > 1 || l.num_micro_batches > 1 || l.replacement < 0) {
+        refuse(i, fmt::format("joined ops: launch {} joins more than an op of a micro-batch", i));
+      }
+      std::vector<ValueId> inputs, outputs;
+      rank_.for_each_call(i, [&](const Op& one, int, int mb) {
+        inputs.insert(inputs.end(), one.inputs.begin(), one.inputs.end());
+        outputs.insert(outputs.end(), one.outputs.begin(), one.outputs.end());
+        const RemoteUse remote = one.def->remote;
+        if (!collective(one) && (remote == RemoteUse::none || remote == RemoteUse::pushes)) return;
+        rank_.refuse(one, mb,
+                     fmt::format("joined ops: launch {} joins an op that meets other ranks, pulls "
+                                 "or stores",
+                                 i));
+      });
+      if (op(i).inputs == inputs && op(i).outputs == outputs) continue;
+      refuse(i,
+             fmt::format("joined ops: launch {} has other operands than the ops that it joins", i));
+    }
+  }
+
   // A fused op makes the results of the ops it replaces.
   void check_replacements() const {
     for (int i = 0; i < rank_.launches(); ++i) {
-      if (launch(i).replacement < 0) continue;
+      if (launch(i).replacement < 0 || !launch(i).joined.empty()) continue;
       for (ValueId id : op(i).outputs) {
         bool made = false;
         for (int o = launch(i).op; o < launch(i).op_end(); ++o) {
@@ -182,6 +213,7 @@ void verify_rank(RankView& rank) {
   check.check_waits();
   rank.find_order();
   rank.find_launches();
+  check.check_joined();
   check.check_replacements();
   check.check_waits_inside();
   verify_accesses(rank);

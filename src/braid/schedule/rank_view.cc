@@ -15,16 +15,14 @@ RankView::RankView(const Program& program, const Schedule& schedule, int rank, i
 void RankView::find_launches() {
   launch_of_.assign(program_.ops.size() * schedule_.micro_batches.size(), -1);
   for (int i = 0; i < launches(); ++i) {
-    for (int o = launch(i).op; o < launch(i).op_end(); ++o) {
-      for (int mb = launch(i).micro_batch; mb < launch(i).micro_batch_end(); ++mb) {
-        int& known = launch_of_[at(o, mb)];
-        if (known >= 0) {
-          refuse(program_.ops[o], mb,
-                 fmt::format("every op once: launches {} and {} run it", known, i));
-        }
-        known = i;
+    launch(i).for_each_op([&](int o, int mb) {
+      int& known = launch_of_[at(o, mb)];
+      if (known >= 0) {
+        refuse(program_.ops[o], mb,
+               fmt::format("every op once: launches {} and {} run it", known, i));
       }
-    }
+      known = i;
+    });
   }
   for (size_t o = 0; o < program_.ops.size(); ++o) {
     for (int mb = 0; mb < micro_batches(); ++mb) {

@@ -23,6 +23,11 @@ class RankView {
   int micro_batches() const { return static_cast<int>(schedule_.micro_batches.size()); }
   const Launch& launch(int i) const { return schedule_.launches[i]; }
   const Op& op(int i) const { return schedule_.op(program_, launch(i)); }
+  // Schedule::for_each_call of launch i.
+  template <class F>
+  void for_each_call(int i, F&& f) const {
+    schedule_.for_each_call(program_, launch(i), std::forward<F>(f));
+  }
   // The launch of an op in a micro-batch.
   int launch_of(int op, int micro_batch) const { return launch_of_[at(op, micro_batch)]; }
 

@@ -30,17 +30,26 @@ bool Launch::takes_early(int launch) const {
 }
 
 std::string micro_batches_of(const Launch& launch) {
-  if (launch.num_micro_batches == 1) return fmt::format("{}", launch.micro_batch);
-  return fmt::format("{}-{}", launch.micro_batch, launch.micro_batch_end() - 1);
+  std::string text = fmt::format("{}", launch.micro_batch);
+  if (launch.num_micro_batches > 1) text += fmt::format("-{}", launch.micro_batch_end() - 1);
+  for (const BatchOp& other : launch.joined) text += fmt::format("+{}", other.micro_batch);
+  return text;
+}
+
+Extents Schedule::capacity(const Program& program, int first, int count) const {
+  if (count == std::ssize(micro_batches)) return program.capacity;
+  Extents sum;
+  for (int mb = first; mb < first + count; ++mb) sum += micro_batches[mb].capacity;
+  return sum;
 }
 
 Extents Schedule::capacity(const Program& program, const Launch& launch) const {
-  if (launch.num_micro_batches == std::ssize(micro_batches)) return program.capacity;
-  Extents sum;
-  for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
-    sum += micro_batches[mb].capacity;
+  Extents most = capacity(program, launch.micro_batch, launch.num_micro_batches);
+  for (const BatchOp& other : launch.joined) {
+    const Extents one = capacity(program, other.micro_batch, 1);
+    for (const BatchAxis axis : kBatchAxes) most[axis] = std::max(most[axis], one[axis]);
   }
-  return sum;
+  return most;
 }
 
 std::string to_string(const Schedule& schedule, const Program& program) {
@@ -78,6 +87,10 @@ uint64_t hash_of(const Schedule& schedule) {
     for (int n : {launch.op, launch.num_ops, launch.replacement, launch.micro_batch,
                   launch.num_micro_batches, static_cast<int>(launch.stream)}) {
       hash.add(n);
+    }
+    for (const BatchOp& other : launch.joined) {
+      hash.add(other.op);
+      hash.add(other.micro_batch);
     }
     // Waits of phase 0 for all results, waits inside, waits for early results: separate ranges.
     for (const Wait& wait : launch.waits) {

@@ -11,14 +11,24 @@
 
 namespace braid {
 
+// An op of a micro-batch.
+struct BatchOp {
+  int op = 0;  // index into Program::ops
+  int micro_batch = 0;
+  bool operator==(const BatchOp&) const = default;
+};
+
 // A unit of execution: an op, or neighbouring ops replaced by a fused op, for a micro-batch or for
-// adjacent micro-batches together.
+// adjacent micro-batches together; or ops of several micro-batches joined in a fused op.
 struct Launch {
   int op = 0;            // index into Program::ops, the first one
   int num_ops = 1;       // more than one only with a replacement
   int replacement = -1;  // index into Schedule::replacements
   int micro_batch = 0;   // the first one
   int num_micro_batches = 1;
+  // Further ops that the fused op stands for, mostly of other micro-batches. No op of the launch
+  // waits for another. The fused op has the operands of all, in order.
+  std::vector<BatchOp> joined;
   Stream stream = Stream::compute;
   // Waits for launches of other streams, in phase order; waits for early results come last in their
   // phase. A backend may wait for everything before the launch begins.
@@ -28,6 +38,14 @@ struct Launch {
 
   int op_end() const { return op + num_ops; }
   int micro_batch_end() const { return micro_batch + num_micro_batches; }
+  // Calls f(op, micro-batch) for each of the Program's ops that the launch stands for.
+  template <class F>
+  void for_each_op(F&& f) const {
+    for (int o = op; o < op_end(); ++o) {
+      for (int mb = micro_batch; mb < micro_batch_end(); ++mb) f(o, mb);
+    }
+    for (const BatchOp& other : joined) f(other.op, other.micro_batch);
+  }
   // The last phase that begins with a wait; 0: no waits while the launch runs.
   int last_phase() const;
   // Takes only early results from `launch`, which may still run when this launch begins.
@@ -66,11 +84,25 @@ struct Schedule {
   const Op& op(const Program& program, const Launch& launch) const {
     return launch.replacement >= 0 ? replacements[launch.replacement] : program.ops[launch.op];
   }
-  // Capacity of a launch's micro-batches.
+  // Calls f(op, index of its first op in the Program, micro-batch) for each use of operands: the
+  // launch's op in each micro-batch, or each of the joined ops.
+  template <class F>
+  void for_each_call(const Program& program, const Launch& launch, F&& f) const {
+    if (launch.joined.empty()) {
+      for (int mb = launch.micro_batch; mb < launch.micro_batch_end(); ++mb) {
+        f(op(program, launch), launch.op, mb);
+      }
+      return;
+    }
+    launch.for_each_op([&](int o, int mb) { f(program.ops[static_cast<size_t>(o)], o, mb); });
+  }
+  // Capacity of `count` micro-batches from the first one on.
+  Extents capacity(const Program& program, int first, int count) const;
+  // Capacity of a launch's micro-batches; the most of each axis where ops are joined.
   Extents capacity(const Program& program, const Launch& launch) const;
 };
 
-std::string micro_batches_of(const Launch& launch);  // "0", "0-1"
+std::string micro_batches_of(const Launch& launch);  // "0", "0-1"; of joined ops "0+1"
 
 // One line per launch, then the arena.
 std::string to_string(const Schedule& schedule, const Program& program);

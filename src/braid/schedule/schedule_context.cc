@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braid/ops/fusion.h"
 #include "braid/schedule/launch_waits.h"
 
 namespace braid {
@@ -124,32 +125,68 @@ void ScheduleContext::execute(const std::vector<Task>& tasks, const ExecuteOptio
     fail(ErrorCode::kInvalidArgument, "schedule '{}': execute() on stream {}: there are {}",
          strategy_, static_cast<int>(options.stream), kNumStreams);
   }
+  const Fusion* fusion = find_replacement(options.replace);
+  if (fusion != nullptr && fusion->joins) return join(tasks, options);
   const std::vector<Group> groups = grouped(tasks);
   if (options.replace.empty()) {
     for (const Group& group : groups) {
       begin(group);
       const Partition& partition = partitions_[group.partition];
       for (int op = partition.begin; op < partition.end; ++op) {
-        launch(op, 1, -1, group, options.stream);
+        launch({.op = op,
+                .micro_batch = group.first,
+                .num_micro_batches = group.count,
+                .stream = options.stream});
       }
     }
     return;
   }
-  const int index = replacement_index(options.replace);
-  const int op = partitions_[groups[0].partition].begin;
-  int end = op;
+  const Group& first = groups[0];
+  Launch fused{.op = partitions_[first.partition].begin,
+               .num_ops = 0,
+               .replacement = replacement_index(options.replace),
+               .micro_batch = first.first,
+               .num_micro_batches = first.count,
+               .stream = options.stream};
   for (const Group& group : groups) {
     const Partition& partition = partitions_[group.partition];
-    if (partition.begin != end || group.first != groups[0].first ||
-        group.count != groups[0].count) {
+    if (partition.begin != fused.op_end() || group.first != first.first ||
+        group.count != first.count) {
       refuse(partition.begin, group.first,
              fmt::format("'{}' replaces ops that follow each other, of the same micro-batches",
                          options.replace));
     }
     begin(group);
-    end = partition.end;
+    fused.num_ops += partition.end - partition.begin;
   }
-  launch(op, end - op, index, groups[0], options.stream);
+  launch(std::move(fused));
+}
+
+// All are ready before the first begins: none waits for another.
+void ScheduleContext::join(const std::vector<Task>& tasks, const ExecuteOptions& options) {
+  Launch fused{.op = tasks[0].partition->begin,
+               .replacement = replacement_index(options.replace),
+               .micro_batch = tasks[0].micro_batch,
+               .stream = options.stream};
+  for (const Task& task : tasks) {
+    const int op = task.partition->begin;
+    if (task.partition->end > op + 1) {
+      refuse(
+          op, task.micro_batch,
+          fmt::format("'{}' joins single ops of micro-batches, and this one has ops behind it in "
+                      "its partition",
+                      options.replace));
+    }
+    if (inputs_left_[at(task.index, task.micro_batch)] > 0) {
+      refuse(op, task.micro_batch,
+             fmt::format("'{}' joins ops that wait for none of each other, and inputs of this one "
+                         "are not made",
+                         options.replace));
+    }
+    if (&task != &tasks[0]) fused.joined.push_back({op, task.micro_batch});
+  }
+  for (const Task& task : tasks) begin({task.index, task.micro_batch, 1});
+  launch(std::move(fused));
 }
 
 void ScheduleContext::begin(const Group& group) {
@@ -179,32 +216,23 @@ void ScheduleContext::begin(const Group& group) {
   idle_calls_ = 0;
 }
 
-void ScheduleContext::launch(int op, int num_ops, int replacement, const Group& group,
-                             Stream stream) {
+void ScheduleContext::launch(Launch made) {
   const int self = static_cast<int>(recording_.launches.size());
   std::vector<int> needs;
   const auto need = [&](int other, int mb) {
     const int launch = launch_of_[at(other, mb)];
     if (launch >= 0 && launch != self) needs.push_back(launch);
   };
-  for (int i = op; i < op + num_ops; ++i) {
-    for (int mb = group.first; mb < group.first + group.count; ++mb) {
-      launch_of_[at(i, mb)] = self;
-      for (int other : dependencies_.same[i]) need(other, mb);
-      for (int from = mb; from > 0 && micro_batches_[from].continues;) {
-        --from;
-        for (int other : dependencies_.continued[i]) need(other, from);
-      }
+  made.for_each_op([&](int op, int mb) {
+    launch_of_[at(op, mb)] = self;
+    for (int other : dependencies_.same[op]) need(other, mb);
+    for (int from = mb; from > 0 && micro_batches_[from].continues;) {
+      --from;
+      for (int other : dependencies_.continued[op]) need(other, from);
     }
-  }
-  Launch made{.op = op,
-              .num_ops = num_ops,
-              .replacement = replacement,
-              .micro_batch = group.first,
-              .num_micro_batches = group.count,
-              .stream = stream};
+  });
   made.waits = waits_of(program_, recording_.launches, order_, made, std::move(needs));
-  order_.add(stream, made.waits);
+  order_.add(made.stream, made.waits);
   recording_.launches.push_back(std::move(made));
 }
 

@@ -51,7 +51,8 @@ class ScheduleContext {
   // The same partition of another micro-batch, ready or not: for merged batches.
   Task twin(const Task& task, int micro_batch) const;
   // Runs the tasks, one after the other; the same partition of adjacent micro-batches runs as a
-  // merged batch. With `replace`, all the ops run as a single fused op.
+  // merged batch. With `replace`, all the ops run as a single fused op: neighbours of the same
+  // micro-batches, or an op each of several micro-batches, of which none waits for another.
   void execute(const std::vector<Task>& tasks, const ExecuteOptions& options = {});
   void execute(std::initializer_list<Task> tasks, const ExecuteOptions& options = {}) {
     execute(std::vector<Task>(tasks), options);
@@ -82,7 +83,8 @@ class ScheduleContext {
   };
   static std::vector<Group> grouped(const std::vector<Task>& tasks);
   void begin(const Group& group);
-  void launch(int op, int num_ops, int replacement, const Group& group, Stream stream);
+  void join(const std::vector<Task>& tasks, const ExecuteOptions& options);
+  void launch(Launch made);
   int replacement_index(std::string_view name);
   void count_call();
   [[noreturn]] void refuse(int op, int micro_batch, std::string_view rule) const;

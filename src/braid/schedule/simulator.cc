@@ -328,6 +328,19 @@ void set_own(LaunchCost& cost, const std::optional<OwnPrice>& own) {
   cost.compute = 0;
 }
 
+LaunchCost price(const CostModel& model, const Program& program, const Schedule& schedule,
+                 const Launch& launch, std::span<const Work> works, int rank) {
+  if (launch.joined.empty()) {
+    return model.price(program, schedule.op(program, launch), work_of(launch, works), launch.stream,
+                       rank);
+  }
+  LaunchCost all;
+  launch.for_each_op([&](int op, int mb) {
+    all += model.price(program, program.ops[op], works[mb], launch.stream, rank);
+  });
+  return all;
+}
+
 SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const CostModel& model,
                             const OwnPrices& own, bool communication) {
   const std::vector<Program>& programs = plan.programs;
@@ -343,8 +356,7 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
     std::vector<LaunchCost>& costs = step.costs.emplace_back();
     for (const Launch& launch : schedules[r].launches) {
       const Op& op = schedules[r].op(programs[r], launch);
-      costs.push_back(
-          model.price(programs[r], op, work_of(launch, works), launch.stream, static_cast<int>(r)));
+      costs.push_back(price(model, programs[r], schedules[r], launch, works, static_cast<int>(r)));
       if (own && !communicates(op)) set_own(costs.back(), own(programs[r], op));
       if (!communication) costs.back() = without_communication(op, std::move(costs.back()));
     }

@@ -51,7 +51,7 @@ class Events {
 };
 
 // With tokens divided over ranks, this rank has its part in each micro-batch.
-Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
+Cost cost_of(const Timeline& timeline, size_t rank, const Op& op, const Launch& launch) {
   const RankTimes& r = timeline.ranks[rank];
   Work work = work_of(launch, timeline.works);
   if (r.program->capacity.shard > 0) {
@@ -63,7 +63,19 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
     }
   }
   work.extents.expert_row = r.program->even_expert_rows(work.extents.token);
-  return r.program->cost(r.schedule->op(*r.program, launch), work);
+  return r.program->cost(op, work);
+}
+
+Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
+  const RankTimes& r = timeline.ranks[rank];
+  if (launch.joined.empty()) {
+    return cost_of(timeline, rank, r.schedule->op(*r.program, launch), launch);
+  }
+  Cost all;
+  launch.for_each_op([&](int op, int mb) {
+    all += cost_of(timeline, rank, r.program->ops[op], {.op = op, .micro_batch = mb});
+  });
+  return all;
 }
 
 // Sums over a rank's steps.

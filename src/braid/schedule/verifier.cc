@@ -35,24 +35,25 @@ class WorldCheck {
       const MemoryPlan &a = schedules_[0].memory, &b = schedules_[r].memory;
       if (a.value_offset == b.value_offset && a.merged == b.merged) continue;
       for (int i = 0; i < static_cast<int>(schedules_[0].launches.size()); ++i) {
-        for (const auto* ids : {&op(0, i).inputs, &op(0, i).outputs}) {
-          for (ValueId id : *ids) check_offset(r, i, id);
-        }
+        const Schedule& first = schedules_[0];
+        first.for_each_call(programs_[0], launch(0, i), [&](const Op& op, int, int mb) {
+          for (const auto* ids : {&op.inputs, &op.outputs}) {
+            for (ValueId id : *ids) check_offset(r, i, id, mb);
+          }
+        });
       }
     }
   }
 
-  void check_offset(size_t rank, int i, ValueId id) const {
+  void check_offset(size_t rank, int i, ValueId id, int mb) const {
     const MemoryPlan &a = schedules_[0].memory, &b = schedules_[rank].memory;
     if (id == kNoValue) return;
-    for (int mb = launch(0, i).micro_batch; mb < launch(0, i).micro_batch_end(); ++mb) {
-      const auto v = static_cast<size_t>(id);
-      if (a.offset(id, mb) == b.offset(id, mb) && a.merged[v] == b.merged[v]) continue;
-      fail(ErrorCode::kInvalidArgument,
-           "schedule '{}': {}: same offsets: %{} of micro-batch {} lies at {} on rank {} and at {} "
-           "on rank 0",
-           schedules_[rank].strategy, name(0, i), id, mb, b.offset(id, mb), rank, a.offset(id, mb));
-    }
+    const auto v = static_cast<size_t>(id);
+    if (a.offset(id, mb) == b.offset(id, mb) && a.merged[v] == b.merged[v]) return;
+    fail(ErrorCode::kInvalidArgument,
+         "schedule '{}': {}: same offsets: %{} of micro-batch {} lies at {} on rank {} and at {} "
+         "on rank 0",
+         schedules_[rank].strategy, name(0, i), id, mb, b.offset(id, mb), rank, a.offset(id, mb));
   }
 
   std::vector<int> communication(size_t rank, Stream stream) const {
@@ -83,7 +84,8 @@ class WorldCheck {
   bool same(size_t rank, int a, int b) const {
     const Launch &x = launch(0, a), &y = launch(rank, b);
     return op(0, a).def->kind == op(rank, b).def->kind && x.op == y.op && x.num_ops == y.num_ops &&
-           x.micro_batch == y.micro_batch && x.num_micro_batches == y.num_micro_batches;
+           x.micro_batch == y.micro_batch && x.num_micro_batches == y.num_micro_batches &&
+           x.joined == y.joined;
   }
 
   // Every rank runs its launches one at a time in recorded order; a communication ends after all

@@ -4,7 +4,9 @@
 
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/verifier.h"
 #include "unit/parallel/exchange_programs.h"
+#include "unit/schedule/joined_halves.h"
 #include "unit/schedule/names_catalog.h"
 
 namespace braid {
@@ -15,8 +17,7 @@ using testing_exchange::Sizes;
 
 const Sizes kSizes = {.experts = {{0, 3}, {3, 3}, {3, 8}}};
 
-void plan_all(std::vector<Program> programs, const std::string& strategy = "sequential",
-              int micro_batches = 1) {
+Plan planned(std::vector<Program> programs, const OpScheduler& strategy, int micro_batches = 1) {
   const NamesCatalog catalog;
   const int P = static_cast<int>(programs.size());
   Plan plan{std::move(programs), {}};
@@ -25,11 +26,17 @@ void plan_all(std::vector<Program> programs, const std::string& strategy = "sequ
     const int64_t shard = even_part(kSizes.S, micro_batches, mb).size();
     parts.push_back({.capacity = {.token = P * shard, .sequence = 1, .row = 1, .shard = shard}});
   }
-  plan_schedules(plan, *find_strategy(strategy),
+  plan_schedules(plan, strategy,
                  {.catalogs = {&catalog},
                   .micro_batches = parts,
                   .topology = {.machines = 1, .devices = P},
                   .price = {}});
+  return plan;
+}
+
+void plan_all(std::vector<Program> programs, const std::string& strategy = "sequential",
+              int micro_batches = 1) {
+  planned(std::move(programs), *find_strategy(strategy), micro_batches);
 }
 
 TEST(ExpertExchangeRules, HoldUnderEveryStrategy) {
@@ -117,6 +124,115 @@ TEST(ExpertExchangeRules, CometReplacesTheExchangeAroundTheProducts) {
   // A sync that counts nothing would let the products begin before their rows.
   expect_refused(
       kRows, [](Op&, ops::SyncAttrs& a) { a.arrivals[2] = 0; }, "R3 (RAW)", "comet", 8);
+}
+
+template <class F>
+void expect_refused_with(F&& make, const std::string& rule) {
+  try {
+    make();
+    ADD_FAILURE() << "accepted, wanted " << rule;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr(rule));
+  }
+}
+
+// Joins the first task of each kind in the micro-batches of choice, and runs the rest in order.
+struct Joins : testing_schedule::JoinedHalves {
+  std::string first, second, fused;
+  int first_mb = 0, second_mb = 0;
+
+  void schedule(ScheduleContext& ctx) const override {
+    while (ctx.ready(first_mb).empty() || !ctx.ready(first_mb)[0].is(first)) {
+      for (int mb = 0; mb < ctx.micro_batches(); ++mb) ctx.execute({ctx.ready(mb)[0]});
+    }
+    const Task a = ctx.ready(first_mb)[0];
+    Task b{a.partition, a.index, second_mb};
+    while (!b.is(second)) ++b.partition, ++b.index;
+    ctx.execute({a, b}, {.replace = fused});
+    while (!ctx.done()) {
+      for (int mb = 0; mb < ctx.micro_batches(); ++mb) {
+        for (const Task& task : ctx.ready(mb)) ctx.execute({task});
+      }
+    }
+  }
+};
+
+TEST(JoinedOpsRules, OpsThatWaitForEachOtherAreRefused) {
+  Joins joins;
+  joins.first = "dispatch", joins.second = "expert_gated", joins.fused = "gated_dispatch";
+  for (const int micro_batches : {1, 2}) {
+    expect_refused_with(
+        [&] { planned(testing_exchange::programs(kSizes, false, 8), joins, micro_batches); },
+        "schedule 'joined_halves': expert_gated at '', micro-batch 0: 'gated_dispatch' joins ops "
+        "that wait for none of each other, and inputs of this one are not made");
+  }
+}
+
+TEST(JoinedOpsRules, OpsOfOtherKindsAndRunsOfOpsAreRefused) {
+  Joins joins;
+  joins.first = "dispatch", joins.second = "dispatch", joins.fused = "gated_dispatch";
+  joins.second_mb = 1;
+  expect_refused_with([&] { planned(testing_exchange::programs(kSizes, false, 8), joins, 2); },
+                      "'gated_dispatch' does not fit these ops");
+  joins.fused = "dispatch_gated";
+  expect_refused_with([&] { planned(testing_exchange::programs(kSizes, false, 8), joins, 2); },
+                      "'dispatch_gated' does not fit these ops");
+}
+
+// verify() reads launches alone: joined ops of which one makes what the other reads, whoever says
+// so.
+TEST(JoinedOpsRules, VerifyFindsDependentAndUnfitJoins) {
+  const auto index = [](const Plan& plan, std::string_view kind, int micro_batch) {
+    const Schedule& s = plan.schedules[0];
+    for (size_t i = 0; i < s.launches.size(); ++i) {
+      const Op& op = plan.programs[0].ops[static_cast<size_t>(s.launches[i].op)];
+      if (s.launches[i].replacement < 0 && op.def->kind == kind &&
+          s.launches[i].micro_batch == micro_batch) {
+        return i;
+      }
+    }
+    ADD_FAILURE() << "no launch of " << kind;
+    return size_t{0};
+  };
+  // Joins the launch of `second` with that of `first`, in micro-batch 0 of one rank.
+  const auto joined = [&](std::string_view first, std::string_view second,
+                          const std::function<void(Schedule & s, Op & fused)>& change) {
+    const Sizes one{.experts = {{0, 4}}};
+    Plan plan = planned(testing_exchange::programs(one, false, 8), *find_strategy("sequential"));
+    const Program& program = plan.programs[0];
+    Schedule& s = plan.schedules[0];
+    const size_t a = index(plan, first, 0), b = index(plan, second, 0);
+    Op fused = program.ops[static_cast<size_t>(s.launches[a].op)];
+    const Op& other = program.ops[static_cast<size_t>(s.launches[b].op)];
+    fused.inputs.insert(fused.inputs.end(), other.inputs.begin(), other.inputs.end());
+    fused.outputs.insert(fused.outputs.end(), other.outputs.begin(), other.outputs.end());
+    s.launches[a].joined = {{s.launches[b].op, 0}};
+    s.launches[a].replacement = 0;
+    s.launches.erase(s.launches.begin() + static_cast<ptrdiff_t>(b));
+    s.memory.workspace_offset.erase(s.memory.workspace_offset.begin() + static_cast<ptrdiff_t>(b));
+    change(s, fused);
+    s.replacements = {fused};
+    verify(plan);
+  };
+  const auto as_is = [](Schedule&, Op&) {};
+  expect_refused_with([&] { joined("expert_gated", "expert_linear", as_is); },
+                      "inputs are made (RAW)");
+  expect_refused_with([&] { joined("tell", "sync", as_is); }, "meets other ranks");
+  expect_refused_with(
+      [&] {
+        joined("choose", "expert_gated", [](Schedule&, Op& fused) { fused.inputs.pop_back(); });
+      },
+      "has other operands than the ops that it joins");
+  expect_refused_with(
+      [&] {
+        joined("expert_gated", "expert_linear", [](Schedule& s, Op&) {
+          for (Launch& launch : s.launches) {
+            if (!launch.joined.empty()) launch.joined[0].micro_batch = 1;
+          }
+        });
+      },
+      "names ops");
 }
 
 }  // namespace

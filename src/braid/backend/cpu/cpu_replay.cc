@@ -25,7 +25,7 @@ CpuReplay::CpuReplay(std::vector<BoundOp> launches, const KernelTable& table, Th
     calls_.push_back({launch.op, launch.in, launch.out, launch.axis, launch.part});
     kernels_.push_back(table.at(launch.op->def->kind)
                            .bind({calls_.back(), launch.workspace, table.threads(launch.stream),
-                                  launch.stream, launch.arena}));
+                                  launch.stream, launch.arena, launch.joined}));
     Queue& queue = queues_[static_cast<size_t>(launch.stream)];
     position_.push_back(static_cast<uint32_t>(queue.launches.size()));
     queue.launches.push_back(static_cast<int>(position_.size()) - 1);

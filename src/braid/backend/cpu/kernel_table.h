@@ -18,6 +18,8 @@ struct LaunchArgs {
   int threads = 1;                 // in the kernel's team
   Stream stream = Stream::compute;
   DeviceMemory* arena = nullptr;  // fabric::SymmetricMemory where ranks reach into each other's
+  // Of an op that joins ops of several micro-batches: the parts of those behind the call's own.
+  std::span<BatchPart* const> joined = {};
 };
 
 // A launch, ready to run: every thread of the team calls the function (SPMD).

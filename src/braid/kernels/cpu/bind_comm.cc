@@ -13,6 +13,7 @@
 #include "braid/ops/comm.h"
 #include "braid/ops/expert_tiles.h"
 #include "braid/ops/fused_comm.h"
+#include "braid/ops/gated_push.h"
 #include "braid/ops/one_sided.h"
 
 namespace braid::cpu {
@@ -274,7 +275,7 @@ void drop_communication(KernelTable& table) {
   }
   for (const OpDef* def :
        {&ops::kLinearAllReduce, &ops::kAllReduceAddRmsNorm, &ops::kReduceScatterAddRmsNormAllGather,
-        &ops::kDispatchGated, &ops::kLinearReturn}) {
+        &ops::kDispatchGated, &ops::kLinearReturn, &ops::kGatedPush}) {
     add(*def, [](const LaunchArgs& args) -> BoundKernel {
       fail(ErrorCode::kUnsupported,
            "without communication: '{}' computes and communicates in one kernel; prompts with "

@@ -103,19 +103,8 @@ BoundKernel bind_return(const LaunchArgs& args, fabric::Endpoint& endpoint) {
   const fabric::Tag tag = endpoint.tag("return_rows");
   return [&call, &memory, &endpoint, tag](const Team& team) {
     if (team.index != 0) return;
-    const auto& a = call.attrs<ExchangeAttrs>();
-    const auto returned = memory.place(call.in[3].data);
-    const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
     std::vector<fabric::Transfer> pending;
-    for (int i = 1; i <= a.ranks(); ++i) {
-      const int q = (a.rank + i) % a.ranks();
-      if (const int64_t n = *call.in[1].row_as<const int32_t>(q); n > 0) {
-        pending.push_back(endpoint.put_async(returned + a.rank * a.slots * a.row_bytes, q,
-                                             call.in[2].row(q * a.slots),
-                                             {.row_bytes = n * a.row_bytes}, tag));
-      }
-      endpoint.signal(counter, q, fabric::SignalOp::add, 1, tag);
-    }
+    send_expert_sums(call, call.attrs<ExchangeAttrs>(), endpoint, memory, tag, pending);
     for (fabric::Transfer& transfer : pending) transfer.wait();
   };
 }
@@ -200,6 +189,22 @@ void send_expert_rows(const OpCall& call, const ExchangeAttrs& a, fabric::Endpoi
                                            {.row_bytes = count * a.row_bytes}, tag));
       slot += count;
     });
+    endpoint.signal(counter, q, fabric::SignalOp::add, 1, tag);
+  }
+}
+
+void send_expert_sums(const OpCall& call, const ExchangeAttrs& a, fabric::Endpoint& endpoint,
+                      fabric::SymmetricMemory& memory, fabric::Tag tag,
+                      std::vector<fabric::Transfer>& pending) {
+  const auto returned = memory.place(call.in[3].data);
+  const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
+  for (int i = 1; i <= a.ranks(); ++i) {
+    const int q = (a.rank + i) % a.ranks();
+    if (const int64_t n = *call.in[1].row_as<const int32_t>(q); n > 0) {
+      pending.push_back(endpoint.put_async(returned + a.rank * a.slots * a.row_bytes, q,
+                                           call.in[2].row(q * a.slots),
+                                           {.row_bytes = n * a.row_bytes}, tag));
+    }
     endpoint.signal(counter, q, fabric::SignalOp::add, 1, tag);
   }
 }

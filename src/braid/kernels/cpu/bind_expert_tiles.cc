@@ -6,6 +6,7 @@
 #include "braid/kernels/cpu/register.h"
 #include "braid/kernels/cpu/sequence_views.h"
 #include "braid/ops/expert_tiles.h"
+#include "braid/ops/gated_push.h"
 
 namespace braid::cpu {
 namespace {
@@ -177,10 +178,54 @@ struct LinearReturn {
   const ExpertProduct product;
 };
 
+// The push is under way before the products begin, and ends behind them.
+struct GatedPush {
+  GatedPush(const LaunchArgs& args, LinearIsa isa, fabric::Endpoint& rank)
+      : call(args.call),
+        attrs(call.attrs<ops::GatedPushAttrs>()),
+        push{call.op, call.in.subspan(ops::kGatedPushFirst), {}, call.axis, args.joined[0]},
+        endpoint(rank),
+        memory(symmetric(args)),
+        tag(rank.tag("gated_push")),
+        product(args, operands(attrs), rows_of_all(call.in), isa, args.workspace) {}
+
+  // The experts' rows, at most all tokens for each.
+  template <class Operands>
+  static ExpertRows rows_of_all(const Operands& in) {
+    return {.all = in[1].shape[0], .of_one = in[0].shape[0]};
+  }
+  static ExpertOperands operands(const ops::GatedPushAttrs& attrs) {
+    return {.token = 1, .begin = 2, .weights = 3, .gate = gate_of(attrs.activation)};
+  }
+
+  void operator()(const Team& team) {
+    std::vector<fabric::Transfer> pending;
+    if (team.index == 0) {
+      auto* const send = attrs.returns ? send_expert_sums : send_expert_rows;
+      send(push, attrs.exchange, endpoint, memory, tag, pending);
+    }
+    product.run(team, call.out[0].as<float>());
+    for (fabric::Transfer& transfer : pending) transfer.wait();
+  }
+
+  const OpCall& call;
+  const ops::GatedPushAttrs& attrs;
+  const OpCall push;
+  fabric::Endpoint& endpoint;
+  fabric::SymmetricMemory& memory;
+  const fabric::Tag tag;
+  const ExpertProduct product;
+};
+
 // The workspace of a launch.
 int64_t gated_space(const Op& op, TypeList in, int threads) {
   const auto& attrs = op.attrs.as<ops::DispatchGatedAttrs>();
   const ExpertProductDesc d(DispatchGated::operands(attrs), in, rows_of(attrs.exchange), threads);
+  return expert_linear_scratch_bytes(d.desc);
+}
+int64_t push_space(const Op& op, TypeList in, int threads) {
+  const auto& attrs = op.attrs.as<ops::GatedPushAttrs>();
+  const ExpertProductDesc d(GatedPush::operands(attrs), in, GatedPush::rows_of_all(in), threads);
   return expert_linear_scratch_bytes(d.desc);
 }
 int64_t return_space(const Op& op, TypeList in, int threads) {
@@ -215,6 +260,10 @@ void add_expert_tiles(KernelTable& table, fabric::Endpoint& endpoint) {
     const auto bound = std::make_shared<LinearReturn>(args, best_linear_isa(isa), isa, endpoint);
     return [bound](const Team& team) { (*bound)(team); };
   });
+  add_tiles(table, ops::kGatedPush, push_space, [&endpoint, isa](const LaunchArgs& args) {
+    const auto bound = std::make_shared<GatedPush>(args, best_linear_isa(isa), endpoint);
+    return [bound](const Team& team) { (*bound)(team); };
+  });
 }
 
 void add_unbound_expert_tiles(KernelTable& table) {
@@ -224,6 +273,7 @@ void add_unbound_expert_tiles(KernelTable& table) {
   };
   add_tiles(table, ops::kDispatchGated, gated_space, none);
   add_tiles(table, ops::kLinearReturn, return_space, none);
+  add_tiles(table, ops::kGatedPush, push_space, none);
 }
 
 }  // namespace braid::cpu

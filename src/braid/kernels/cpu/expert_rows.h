@@ -13,5 +13,9 @@ namespace braid::cpu {
 void send_expert_rows(const OpCall& call, const ops::ExchangeAttrs& attrs,
                       fabric::Endpoint& endpoint, fabric::SymmetricMemory& memory, fabric::Tag tag,
                       std::vector<fabric::Transfer>& pending);
+// The same for a call with the inputs of ops::kReturnRows, and sums.
+void send_expert_sums(const OpCall& call, const ops::ExchangeAttrs& attrs,
+                      fabric::Endpoint& endpoint, fabric::SymmetricMemory& memory, fabric::Tag tag,
+                      std::vector<fabric::Transfer>& pending);
 
 }  // namespace braid::cpu
