@@ -3,11 +3,13 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/step_plans.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/model/model_shape.h"
 #include "braid/parallel/experts/exchange.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
+#include "unit/schedule/joined_halves.h"
 
 namespace braid {
 namespace {
@@ -94,6 +96,14 @@ TEST_F(ExpertOverlap, DboHidesTheExchangeBehindTheOtherHalf) {
   }
 }
 
+// Joined ops cost the longer of products and transfers, on one stream.
+TEST_F(ExpertOverlap, JoinedOpsHideTheExchangeOnOneStream) {
+  const testing_schedule::JoinedHalves joined, apart(false);
+  const Seconds one = seconds("deepseek-v2-lite.json", apart, 8192);
+  const double hidden = one.step - seconds("deepseek-v2-lite.json", joined, 8192).step;
+  EXPECT_GT(hidden, 0.25 * one.exchange) << "a push of each half under products";
+}
+
 TEST_F(ExpertOverlap, AutoTakesSboForPromptsAndSequentialForFewTokens) {
   const ModelShape shape = read_model_shape(BRAID_TEST_DATA "/../configs/deepseek-v2-lite.json");
   StrategyChoice::Strategies strategies;
@@ -105,6 +115,53 @@ TEST_F(ExpertOverlap, AutoTakesSboForPromptsAndSequentialForFewTokens) {
     StrategyChoice choice(plans, model_, strategies);
     EXPECT_EQ(names[static_cast<size_t>(choice.choose(prompt(tokens)))], want) << tokens;
   }
+}
+
+StepPlans planned_alone(const char* config, const char* schedule) {
+  return StepPlans({.config = std::string(BRAID_TEST_DATA "/../configs/") + config,
+                    .schedule = schedule,
+                    .profile = "h100",
+                    .tokens = 0,
+                    .decodes = 1,
+                    .depth = 1024});
+}
+
+// A GPU alone exchanges nothing: its shared experts run beside the router on a stream of their own.
+TEST(SharedExperts, OfAGpuAloneRunBesideTheRouter) {
+  const StepPlans plans = planned_alone("deepseek-v2-lite.json", "sbo");
+  const SimulatedPlan& sbo = plans.chosen();
+  int beside = 0;
+  for (const Launch& launch : sbo.schedule().launches) {
+    const Op& op = sbo.schedule().op(sbo.planned.programs[0], launch);
+    const bool shared = op.scope.ends_with(".shared");
+    EXPECT_EQ(launch.stream == Stream::side, shared) << op.scope;
+    beside += shared;
+  }
+  EXPECT_EQ(beside, 2 * 26);
+  EXPECT_LT(sbo.step.seconds, 0.97 * plans.sequential().step.seconds);
+}
+
+// Each group of ranks has such a step, and rows of all groups cross to their experts.
+TEST(PlannedGroups, EachHaveTheStepOfOne) {
+  const auto planned = [](int tp, int dp, int ep, int64_t decodes) {
+    return StepPlans({.config = BRAID_TEST_DATA "/../configs/deepseek-v2-lite.json",
+                      .tokens = 64,
+                      .decodes = decodes,
+                      .tp = tp,
+                      .dp = dp,
+                      .ep = ep,
+                      .compare = false});
+  };
+  const StepPlans four = planned(1, 4, 4, 8);
+  EXPECT_EQ(four.ranks(), 4);
+  ASSERT_EQ(four.chosen().works.size(), 1u);
+  EXPECT_EQ(four.chosen().works[0].extents.token, 72);
+  EXPECT_EQ(four.chosen().works[0].extents.row, 4 * 9) << "of all groups";
+  EXPECT_GT(four.chosen().wire_bytes(), 0);
+  EXPECT_GT(planned(1, 4, 4, 72).chosen().wire_bytes(), four.chosen().wire_bytes());
+  EXPECT_EQ(planned(2, 2, 4, 8).chosen().works[0].extents.row, 2 * 9);
+  EXPECT_THROW(planned(1, 0, 1, 8), Error);
+  EXPECT_THROW(planned(4, 257, 1, 8), Error);
 }
 
 }  // namespace

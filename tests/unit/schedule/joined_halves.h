@@ -11,6 +11,9 @@ namespace braid::testing_schedule {
 // first half's experts, and sums of the first half under the products of the second half's.
 class JoinedHalves : public OpScheduler {
  public:
+  // `joins` false: the same order, each op by itself.
+  explicit JoinedHalves(bool joins = true) : joins_(joins) {}
+
   std::string name() const override { return "joined_halves"; }
   LayoutRequest layout(const BatchInfo&) const override { return {.token_sharded_residual = true}; }
   Ranges split(const BatchInfo& batch) const override { return split_tokens(batch.tokens, 2); }
@@ -43,12 +46,15 @@ class JoinedHalves : public OpScheduler {
     const std::vector<Task> ready = ctx.ready(mb);
     return *std::ranges::find_if(ready, held);
   }
-  static void join(ScheduleContext& ctx) {
+  void join(ScheduleContext& ctx) const {
     const Task first = held_of(ctx, 0), second = held_of(ctx, 1);
+    if (!joins_) return ctx.execute({first, second});
     if (first.is("expert_gated"))
       return ctx.execute({first, second}, {.replace = "gated_dispatch"});
     ctx.execute({second, first}, {.replace = "gated_return"});
   }
+
+  bool joins_;
 };
 
 }  // namespace braid::testing_schedule
