@@ -1,0 +1,74 @@
+// braid bench trace from the command line.
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using Json = nlohmann::json;
+
+class BenchTraceCliTest : public CliTest {
+ protected:
+  static std::string shape() {
+    return fmt::format("--config {}/../configs/llama-3.2-1b.json --profile h100", BRAID_TEST_DATA);
+  }
+  static std::string trace(const std::string& text) {
+    std::ofstream(path("trace.jsonl")) << text;
+    return path("trace.jsonl");
+  }
+  static constexpr const char* kTwo =
+      "{\"timestamp\": 0, \"input_length\": 60, \"output_length\": 5}\n"
+      "{\"timestamp\": 50, \"input_length\": 20, \"output_length\": 3}\n";
+};
+
+TEST_F(BenchTraceCliTest, SimulatesEveryPolicyAndSaysTheSameTwice) {
+  const std::string command =
+      "bench trace --load conversation -n 10 --machines 1x2 --set 1x2 --chunk 512 --json " +
+      shape();
+  const Outcome o = braid(command);
+  ASSERT_EQ(o.status, 0) << o.err;
+  const Json results = Json::parse(o.out);
+  ASSERT_EQ(results.size(), 4u);
+  for (const Json& r : results) {
+    EXPECT_EQ(r["all"]["requests"], 10);
+    EXPECT_EQ(r["short"]["requests"].get<int>() + r["long"]["requests"].get<int>(), 10);
+    EXPECT_GT(r["all"]["ttft_s"]["mean"], 0);
+    EXPECT_GE(r["all"]["e2e_s"]["p99"], r["all"]["ttft_s"]["p99"]);
+  }
+  EXPECT_EQ(braid(command).out, o.out);
+}
+
+// The same scheduler with the steps' fitted times: the same requests and tokens as the engine's.
+TEST_F(BenchTraceCliTest, ReplaysAFileOnThisMachineAndItsSimulation) {
+  const Outcome o =
+      braid("bench trace " + trace(kTwo) + " -m " + gguf() + " --device cpu --threads 1 --json");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const Json results = Json::parse(o.out);
+  ASSERT_EQ(results.size(), 2u);
+  for (const Json& r : results) {
+    EXPECT_EQ(r["all"]["requests"], 2) << r["policy"];
+    EXPECT_EQ(r["refused"], 0);
+    EXPECT_GE(r["seconds"], 0.05);
+    const double tokens = r["decode_tokens_per_s"].get<double>() * r["seconds"].get<double>();
+    EXPECT_NEAR(tokens, 8, 1e-6);
+  }
+}
+
+TEST_F(BenchTraceCliTest, RefusesInOneLine) {
+  const std::string file = trace(std::string(kTwo) + "{\"timestamp\": 50, \"input_le");
+  expect_refused("bench trace " + file + " " + shape(), 1, "trace.jsonl:3:");
+  expect_refused("bench trace none.jsonl " + shape(), 1, "none.jsonl");
+  expect_refused("bench trace --load books " + shape(), 2, "--load names 'books'");
+  expect_refused("bench trace --rate -1 " + shape(), 2, "--rate is -1");
+  expect_refused("bench trace --scale 0 " + shape(), 2, "--scale is 0");
+  expect_refused("bench trace --lengths nan " + shape(), 2, "--lengths is nan");
+  expect_refused("bench trace --limit -1 " + shape(), 2, "--limit is -1");
+  expect_refused("bench trace --policy fast " + shape(), 2, "--policy names 'fast'");
+  expect_refused("bench trace --chunk 12 " + shape(), 2, "--chunk is 12");
+  expect_refused("bench trace --set 1x3 " + shape(), 2, "--set is 1x3");
+  expect_refused("bench trace --policy sp-levels --keep 1.5 " + shape(), 2, "--keep");
+  expect_refused("bench trace --find-rate " + shape(), 2, "--find-rate wants limits");
+  expect_refused("bench trace --profile h100", 2, "--profile");
+}
+
+}  // namespace
+}  // namespace braid::golden
