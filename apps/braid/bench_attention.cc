@@ -364,7 +364,7 @@ void add_bench_attention(CLI::App& bench) {
                       "GB/s between machines (of one machine: between ranks on the CPU), with 5 us "
                       "a transfer; 0: as it is");
   command->add_option("--plot", o->plot, "write the timelines to this SVG file");
-  command->add_flag("--by-stages", o->by_stages,
+  command->add_flag("--by-stages", o->by_phases,
                     "on GPUs, ring and torus: each stage is a call of its own, also where one call "
                     "takes keys as they come");
   command

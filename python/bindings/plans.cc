@@ -28,7 +28,7 @@ nb::list launches_of(const StepPlans& plans) {
     entry["stream"] = std::string(to_string(launch.stream));
     nb::list waits;
     for (const Wait& wait : launch.waits) {
-      if (!wait.inside() && wait.results == Results::all) waits.append(wait.launch);
+      if (!wait.inside() && !wait.partial()) waits.append(wait.launch);
     }
     entry["waits"] = waits;
     entry["begin_ms"] = 1e3 * time.begin;

@@ -85,7 +85,7 @@ class Backend {
   // Copies `bytes`, left by a finished run, to other memory on the device, and returns when all
   // bytes have arrived.
   virtual void copy(std::byte* to, const std::byte* from, int64_t bytes) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    std::memcpy(to, from, bytes);
   }
   virtual std::unique_ptr<Replay> bind(BoundStep step) = 0;
 };

@@ -28,7 +28,7 @@ DeviceSpec parse_device(std::string_view text) {
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), id);
     if (error != std::errc{} || id < 0) refuse();
     spec.ids.push_back(id);
-    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    rest.remove_prefix(end - rest.data());
     if (rest.empty()) return spec;
     if (rest.front() != ',') refuse();
     rest.remove_prefix(1);

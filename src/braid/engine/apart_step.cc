@@ -21,8 +21,8 @@ int32_t before(const std::vector<int64_t>& positions, int64_t position) {
 
 ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
                      const std::vector<int64_t>& windows)
-    : batch_(batch), work_(batch.work()), shares_(static_cast<size_t>(owners.ranks())) {
-  const auto T = static_cast<size_t>(batch.extents().token);
+    : batch_(batch), work_(batch.work()), shares_(owners.ranks()) {
+  const size_t T = batch.extents().token;
   const std::span<const SequenceInfo> sequences = batch.sequences();
   work_.extents.sequence = 1;  // rows are one value for all sequences
   tokens_ = even_layout(static_cast<int64_t>(T), owners.ranks());
@@ -48,7 +48,7 @@ ApartStep::ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
     for (Share& share : shares_) share.slots[s].reserve(length);
     for (int64_t i = 0; i < length; ++i) {
       const int32_t slot = slot_of(pages, page_size, i);
-      const auto r = static_cast<size_t>(owners.owner(slot));
+      const size_t r = owners.owner(slot);
       shares_[r].slots[s].push_back(owners.held_at(slot));
       if (windowed) positions[r].push_back(i);
       if (i < sequence.cached) continue;
@@ -78,7 +78,7 @@ void ApartStep::write(const Executor& executor, int rank) const {
   const Share& share = shares_[rank];
   const Range own = even_part(batch_.extents().token, std::ssize(shares_), rank);
   const auto own_of = [&](std::span<const int32_t> values) {
-    return values.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size()));
+    return values.subspan(own.begin, own.size());
   };
   write_input(executor, inputs::kTokenIds, own_of(batch_.tokens()));
   write_input(executor, inputs::kPositions, own_of(batch_.positions()));

@@ -23,7 +23,7 @@ double measure_read_bandwidth(int threads) {
       const Range share = team.share(kWords);
       uint64_t sums[8] = {};
       for (int64_t i = share.begin; i + 8 <= share.end; i += 8) {
-        for (int64_t j = 0; j < 8; ++j) sums[j] += data[static_cast<size_t>(i + j)];
+        for (int64_t j = 0; j < 8; ++j) sums[j] += data[i + j];
       }
       for (uint64_t sum : sums) total.fetch_add(sum, std::memory_order_relaxed);
     });

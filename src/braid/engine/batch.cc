@@ -23,16 +23,16 @@ void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const
               pages.size());
   for (int64_t i = 0; i < n; ++i) {
     const int64_t position = cached + i;
-    tokens_.push_back(tokens[static_cast<size_t>(i)]);
+    tokens_.push_back(tokens[i]);
     positions_.push_back(static_cast<int32_t>(position));
-    slots_.push_back(static_cast<int32_t>(
-        pages[static_cast<size_t>(position / page_size_)] * page_size_ + position % page_size_));
+    slots_.push_back(
+        static_cast<int32_t>(pages[position / page_size_] * page_size_ + position % page_size_));
     if (i >= n - scored) rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
   }
   sequences_.push_back({n, cached, scored});
   groups_.push_back(group);
   pages_.insert(pages_.end(), pages.begin(), pages.end());
-  for (int32_t page : pages.first(static_cast<size_t>(ceil_div(cached + n, page_size_)))) {
+  for (int32_t page : pages.first(ceil_div(cached + n, page_size_))) {
     pages_end_ = std::max<int64_t>(pages_end_, page + 1);
   }
   page_start_.push_back(static_cast<int32_t>(pages_.size()));
@@ -42,9 +42,8 @@ void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const
 }
 
 std::span<const int32_t> Batch::pages_of(size_t sequence) const {
-  return std::span(pages_).subspan(
-      static_cast<size_t>(page_start_[sequence]),
-      static_cast<size_t>(page_start_[sequence + 1] - page_start_[sequence]));
+  return std::span(pages_).subspan(page_start_[sequence],
+                                   page_start_[sequence + 1] - page_start_[sequence]);
 }
 
 }  // namespace braid

@@ -8,6 +8,8 @@
 
 namespace braid {
 
+constexpr int64_t kPageSize = 64;  // tokens in a page of the KV cache, unless a caller says other
+
 // The tokens in a step, over all its sequences. Every rank has the same batch.
 class Batch {
  public:

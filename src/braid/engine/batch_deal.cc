@@ -10,9 +10,9 @@ namespace braid {
 BatchDeal::BatchDeal(int groups, int tp, int64_t pages, int64_t page_size)
     : tp_(tp),
       page_size_(page_size),
-      owner_(static_cast<size_t>(pages), -1),
-      batches_(static_cast<size_t>(groups), Batch(page_size)),
-      cuts_(static_cast<size_t>(groups)) {}
+      owner_(pages, -1),
+      batches_(groups, Batch(page_size)),
+      cuts_(groups) {}
 
 int BatchDeal::fixed_group(const Batch& batch, size_t sequence) const {
   if (const int named = batch.group_of(sequence); named >= 0) {
@@ -22,8 +22,8 @@ int BatchDeal::fixed_group(const Batch& batch, size_t sequence) const {
   const int64_t cached = batch.sequences()[sequence].cached;
   if (cached == 0) return -1;
   // Keys that nobody has written are supposed by a benchmark.
-  const auto last = static_cast<size_t>((cached - 1) / page_size_);
-  return owner_.at(static_cast<size_t>(batch.pages_of(sequence)[last]));
+  const size_t last = (cached - 1) / page_size_;
+  return owner_.at(batch.pages_of(sequence)[last]);
 }
 
 std::vector<int> BatchDeal::deal_groups(const Batch& batch) const {
@@ -32,7 +32,7 @@ std::vector<int> BatchDeal::deal_groups(const Batch& batch) const {
   std::vector<int64_t> tokens(batches_.size());
   for (size_t s = 0; s < sequences.size(); ++s) {
     group_of.push_back(fixed_group(batch, s));
-    if (group_of[s] >= 0) tokens[static_cast<size_t>(group_of[s])] += sequences[s].tokens;
+    if (group_of[s] >= 0) tokens[group_of[s]] += sequences[s].tokens;
   }
   for (size_t s = 0; s < sequences.size(); ++s) {
     if (group_of[s] >= 0) continue;
@@ -52,25 +52,25 @@ void BatchDeal::assign(const Batch& batch) {
     const SequenceInfo& sequence = batch.sequences()[s];
     const std::span<const int32_t> pages = batch.pages_of(s);
     const int group = group_of[s];
-    Batch& own = batches_[static_cast<size_t>(group)];
+    Batch& own = batches_[group];
     const int64_t end = sequence.cached + sequence.tokens;
     for (int64_t page = 0; page * page_size_ < end; ++page) {
-      int16_t& owner = owner_.at(static_cast<size_t>(pages[static_cast<size_t>(page)]));
+      int16_t& owner = owner_.at(pages[page]);
       const bool read = page * page_size_ < sequence.cached;
       BRAID_CHECK(!read || owner < 0 || owner == group,
                   "sequence {} of group {} reads a page of group {}", s, group, owner);
       owner = static_cast<int16_t>(group);
     }
-    own.add(batch.tokens().subspan(begin, static_cast<size_t>(sequence.tokens)), sequence.cached,
-            pages, sequence.scored);
+    own.add(batch.tokens().subspan(begin, sequence.tokens), sequence.cached, pages,
+            sequence.scored);
     for (int64_t i = sequence.scored; i > 0; --i) {
       rows_.emplace_back(group, static_cast<int32_t>(own.extents().token - i));
     }
-    begin += static_cast<size_t>(sequence.tokens);
+    begin += sequence.tokens;
   }
   const auto most =
       std::ranges::max_element(batches_, {}, [](const Batch& b) { return b.extents().token; });
-  busiest_ = static_cast<size_t>(most - batches_.begin());
+  busiest_ = most - batches_.begin();
 }
 
 void BatchDeal::cut(const Ranges& ranges, std::string_view strategy) {
@@ -101,8 +101,8 @@ void BatchDeal::cut(const Ranges& ranges, std::string_view strategy) {
 // Rows follow each other by micro-batch, then as in the batch.
 void BatchDeal::order_rows() {
   const auto micro_batch = [&](int32_t row) {
-    const auto [group, token] = rows_[static_cast<size_t>(row)];
-    const std::span<const Work> works = cuts_[static_cast<size_t>(group)].works();
+    const auto [group, token] = rows_[row];
+    const std::span<const Work> works = cuts_[group].works();
     int64_t end = 0;
     size_t mb = 0;
     while ((end += works[mb].extents.token) <= token) ++mb;
@@ -133,7 +133,7 @@ ContextKey BatchDeal::key(int strategy) const {
 
 void BatchDeal::write(const Executor& executor, int rank) const {
   const int group = rank / tp_;
-  cuts_[static_cast<size_t>(group)].write(executor);
+  cuts_[group].write(executor);
   auto* rows = executor.input(inputs::kRows).as<int32_t>();
   for (size_t i = 0; i < rows_.size(); ++i) {
     const auto& [owner, token] = rows_[row_order_.empty() ? i : static_cast<size_t>(row_order_[i])];

@@ -26,7 +26,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kPageSize = 64;
 constexpr int64_t kDepth = 1024;
 
 // A decoder with common proportions: every block format divides its widths.
@@ -41,7 +40,7 @@ ModelConfig small_decoder(int64_t layers) {
                 .D = 64,
                 .context = 2 * kDepth};
   c.rope = {.head_dim = c.D, .rotary_dim = c.D};
-  c.windows.assign(static_cast<size_t>(layers), 0);
+  c.windows.assign(layers, 0);
   return c;
 }
 
@@ -61,7 +60,7 @@ std::vector<std::byte> random_blocks(DType dtype, int64_t elems) {
   std::uniform_real_distribution<float> uniform(-0.05f, 0.05f);
   std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(dtype, elems)));
   if (is_float(dtype)) {
-    std::vector<float> values(static_cast<size_t>(elems));
+    std::vector<float> values(elems);
     for (float& v : values) v = uniform(rng);
     quantize_row(dtype, values.data(), bytes.data(), elems);
     return bytes;
@@ -174,8 +173,7 @@ class Calibration {
     filled_with_ = dtype;
     weights_.resize(std::max(weights_.size(), static_cast<size_t>(bytes)));
     for (int64_t& at = filled_; at < bytes; at += size) {
-      std::memcpy(weights_.data() + at, pattern.data(),
-                  static_cast<size_t>(std::min(size, std::ssize(weights_) - at)));
+      std::memcpy(weights_.data() + at, pattern.data(), std::min(size, std::ssize(weights_) - at));
     }
     return {weights_.data(), static_cast<size_t>(bytes)};
   }
@@ -200,7 +198,7 @@ class Calibration {
     const int64_t bytes = timed_weight_bytes(program);
     TimedStep step(std::move(program), table_, pool_, weights(dtype, bytes));
     Batch batch(kPageSize);
-    std::vector<int32_t> tokens(static_cast<size_t>(T)), page_list(static_cast<size_t>(pages));
+    std::vector<int32_t> tokens(T), page_list(pages);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i);
     for (size_t i = 0; i < page_list.size(); ++i) page_list[i] = static_cast<int32_t>(i);
     batch.add(tokens, cached, page_list, 1);
@@ -295,7 +293,7 @@ class Calibration {
     double seconds = 0;
     fabric::run_ranks(config, [&](fabric::Endpoint& endpoint) {
       fabric::Comm comm(endpoint, fabric::Group::world(config.ranks), {.name = "calibrate"});
-      std::vector<float> x(static_cast<size_t>(n)), y(static_cast<size_t>(n));
+      std::vector<float> x(n), y(n);
       std::vector<double> samples;
       for (int i = 0; i < runs; ++i) {
         const auto start = std::chrono::steady_clock::now();

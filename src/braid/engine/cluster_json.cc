@@ -99,7 +99,7 @@ void read_ranks(const JsonObject& root, const std::string& origin,
                                   .build = f.text_or("build", ""),
                                   .strategy_library = f.text_or("strategy_library", "")};
     const int64_t count = f.number_or("count", 1, 1, kMostRanks - std::ssize(ranks));
-    ranks.insert(ranks.end(), static_cast<size_t>(count), rank);
+    ranks.insert(ranks.end(), count, rank);
   }
 }
 

@@ -18,7 +18,7 @@ class DescribedWorld : public World {
   fabric::Fabric& fabric() override { nothing(); }
   Rank& rank(int) override { nothing(); }
   std::vector<const KernelCatalog*> catalogs(int ranks) override {
-    return std::vector<const KernelCatalog*>(static_cast<size_t>(ranks), &catalog_);
+    return std::vector<const KernelCatalog*>(ranks, &catalog_);
   }
   std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool) override {
     plans_.push_back(plan_line(planned));
@@ -39,7 +39,7 @@ Batch batch_of(const ClusterDescription& cluster, const ClusterStep& step) {
   Batch batch(size);
   int64_t next_page = 0;
   const auto add = [&](int64_t tokens) {
-    std::vector<int32_t> pages(static_cast<size_t>(ceil_div(step.depth + tokens, size)));
+    std::vector<int32_t> pages(ceil_div(step.depth + tokens, size));
     std::iota(pages.begin(), pages.end(), static_cast<int32_t>(next_page));
     next_page += std::ssize(pages);
     if (std::ssize(pages) > cluster.cache.pages_per_sequence || next_page > cluster.cache.pages) {
@@ -47,7 +47,7 @@ Batch batch_of(const ClusterDescription& cluster, const ClusterStep& step) {
            "{} tokens behind {} others do not fit the cache of the description: {} pages of {}",
            tokens, step.depth, cluster.cache.pages, size);
     }
-    batch.add(std::vector<int32_t>(static_cast<size_t>(tokens)), step.depth, pages, 1);
+    batch.add(std::vector<int32_t>(tokens), step.depth, pages, 1);
   };
   for (int64_t i = 0; i < step.decodes; ++i) add(1);
   if (step.tokens > 0) add(step.tokens);

@@ -61,7 +61,7 @@ class CpuRank : public Rank {
           endpoint_, group,
           fabric::CommConfig{.name = fmt::format("{}.{}", axis, to_string(stream)),
                              .lanes = table_.threads(stream)}));
-      comms[static_cast<size_t>(stream)] = made.get();
+      comms[stream] = made.get();
     }
     return comms;
   }
@@ -90,12 +90,10 @@ class CpuWorld : public World {
   }
 
   fabric::Fabric& fabric() override { return *fabric_; }
-  Rank& rank(int rank) override {
-    return *ranks_.at(static_cast<size_t>(rank - fabric_->first_rank()));
-  }
+  Rank& rank(int rank) override { return *ranks_.at(rank - fabric_->first_rank()); }
   std::vector<const KernelCatalog*> catalogs(int ranks) override {
     if (catalog_ == nullptr) return World::catalogs(ranks);
-    return std::vector<const KernelCatalog*>(static_cast<size_t>(ranks), catalog_);
+    return std::vector<const KernelCatalog*>(ranks, catalog_);
   }
   std::vector<std::string> explain() const override { return plans_; }
 

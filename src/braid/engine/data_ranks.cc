@@ -18,7 +18,7 @@ PlannedStep DataRanks::prepare(const Batch& batch) {
   const Batch& busiest = deal_.busiest();
   const BatchInfo info = busiest.info(planner_.ranks());
   const int index = choice_ ? choice_->choose(busiest) : 0;
-  const OpScheduler& strategy = *strategies_[static_cast<size_t>(index)];
+  const OpScheduler& strategy = *strategies_[index];
   deal_.cut(ask(strategy, [&] { return strategy.split(info); }), strategy.name());
   const ContextKey key = deal_.key(index);
   const auto bound = plans_.get(key, [&] {

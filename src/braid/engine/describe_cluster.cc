@@ -77,7 +77,7 @@ ClusterDescription gather(const RunnerConfig& c, const RankDescription& mine) {
 }  // namespace
 
 ClusterDescription described(const RunnerConfig& c, const RankDescription& rank) {
-  return {.ranks = std::vector<RankDescription>(static_cast<size_t>(std::max(c.tp, 1)), rank),
+  return {.ranks = std::vector<RankDescription>(std::max(c.tp, 1), rank),
           .machines = c.links.machines,
           .mapped = topology_of(c).mapped,
           .profile = c.profile,
@@ -127,7 +127,7 @@ std::string identity(const Model& model) {
     std::ifstream file(path, std::ios::binary);
     std::string head(size_t{1} << 20, '\0');
     file.read(head.data(), std::ssize(head));
-    head.resize(static_cast<size_t>(file.gcount()));
+    head.resize(file.gcount());
     hash.add(head);
   }
   return fmt::format("{} bytes, header {:016x}", bytes, hash.value());

@@ -115,7 +115,7 @@ Answer Engine::generate(AnswerRequest request, const OnText& on_text) {
 }
 
 std::vector<Answer> Engine::generate_all(std::vector<AnswerRequest> requests) {
-  const auto most = static_cast<size_t>(std::max<int64_t>(1, limits_.max_waiting / 2));
+  const size_t most = std::max<int64_t>(1, limits_.max_waiting / 2);
   std::vector<Answer> answers;
   std::deque<std::unique_ptr<AnswerStream>> open;
   const auto take_oldest = [&] {

@@ -14,7 +14,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kPageSize = 64;
 // A rank's tokens in a step of a divided prompt: an 8B model's activations take some 65 KB a token.
 constexpr int64_t kRankTokens = 65536;
 constexpr int64_t kScoreChunk = 64;  // rows of logits at a time: [64, V] f32 stays small
@@ -195,8 +194,8 @@ Generation Generator::generate(const Request& request, const OnText& on_text) {
   for (int64_t done = result.reused; done < prompt_size;) {
     const int64_t n = std::min(config_.prefill_chunk, prompt_size - done);
     batch.clear();
-    batch.add(std::span(request.prompt).subspan(static_cast<size_t>(done), static_cast<size_t>(n)),
-              done, lease.hold(done + n), done + n == prompt_size ? 1 : 0);
+    batch.add(std::span(request.prompt).subspan(done, n), done, lease.hold(done + n),
+              done + n == prompt_size ? 1 : 0);
     runner_->step(batch);
     kept.ids_.insert(kept.ids_.end(), request.prompt.begin() + done,
                      request.prompt.begin() + done + n);
@@ -263,17 +262,17 @@ std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first
     const bool scored = done >= first - 1;
     const int64_t end = scored ? std::min(done + kScoreChunk, n - 1)
                                : std::min(done + config_.prefill_chunk, first - 1);
-    const auto chunk = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(end - done));
+    const auto chunk = ids.subspan(done, end - done);
     batch.clear();
     batch.add(chunk, done, lease.hold(end), scored ? end - done : 0);
     const TensorView logits = runner_->run(batch);
     for (int64_t r = 0; r < logits.shape[0]; ++r) {
-      const std::span row(logits.row_as<float>(r), static_cast<size_t>(logits.cols()));
+      const std::span row(logits.row_as<float>(r), logits.cols());
       if (!usable(row)) {
         throw not_numbers(fmt::format("score of token {}", done + r + 2), done + r + 1, kv_dtype());
       }
-      const int32_t next = ids[static_cast<size_t>(done + r + 1)];
-      scores.push_back(row[static_cast<size_t>(next)] - log_sum_exp(row));
+      const int32_t next = ids[done + r + 1];
+      scores.push_back(row[next] - log_sum_exp(row));
     }
     done = end;
   }
@@ -283,7 +282,7 @@ std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first
 LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
   BRAID_CHECK(cached + tokens <= config_.max_context && sequences <= config_.sequences);
   // Each sequence gets other tokens: equal tokens would choose the same experts.
-  std::vector<std::vector<int32_t>> ids(static_cast<size_t>(sequences));
+  std::vector<std::vector<int32_t>> ids(sequences);
   for (int64_t s = 0; s < sequences; ++s) {
     for (int64_t i = 0; i < cached + tokens; ++i) {
       ids[static_cast<size_t>(s)].push_back(
@@ -298,9 +297,7 @@ LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int6
   }
   Batch batch(kPageSize);
   const auto add = [&](size_t s, int64_t begin, int64_t end) {
-    batch.add(
-        std::span(ids[s]).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-        begin, leases[s]->hold(end), 1);
+    batch.add(std::span(ids[s]).subspan(begin, end - begin), begin, leases[s]->hold(end), 1);
   };
   if (chunk == 1 && tokens > 0) {
     // The first pass, then one for each token but the last.
@@ -308,7 +305,7 @@ LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int6
     for (size_t s = 0; s < leases.size(); ++s) {
       add(s, cached, cached + 1);
       request.sequences.push_back(
-          {.prompt = std::span(ids[s]).first(static_cast<size_t>(cached + 1)),
+          {.prompt = std::span(ids[s]).first(cached + 1),
            .hold = [&, held = leases[s].get()](int64_t n) -> std::span<const int32_t> {
              return held->hold(std::min(n, cached + tokens));
            }});

@@ -25,8 +25,7 @@ std::span<const SampledToken> HostLoop::next() {
 
 SampledToken HostLoop::sample(size_t s) {
   const auto& [sequence, generated] = slots_[s];
-  const std::span row(logits_.row_as<float>(static_cast<int64_t>(s)),
-                      static_cast<size_t>(logits_.cols()));
+  const std::span row(logits_.row_as<float>(static_cast<int64_t>(s)), logits_.cols());
   if (!usable(row)) return {.error = not_numbers(slots_[s])};
   try {
     std::span<const uint32_t> allowed;

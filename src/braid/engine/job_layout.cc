@@ -71,7 +71,7 @@ int choose_gpu(const GpuRequest& r) {
          ids.size() == 1 ? "" : "s");
   }
   int gpu = r.visible == 1 ? 0 : r.local_rank;
-  if (!ids.empty()) gpu = ids[static_cast<size_t>(r.rank)];
+  if (!ids.empty()) gpu = ids[r.rank];
   if (gpu < r.visible) return gpu;
   fail(ErrorCode::kResource, "{}, local rank {}, wants cuda:{}: this process sees {} GPU{}", r.who,
        r.local_rank, gpu, r.visible, r.visible == 1 ? "" : "s");

@@ -20,7 +20,7 @@ void JobTimes::gather(std::vector<Times>& all, std::span<const Times> mine) {
     const auto seconds = [&] { return std::bit_cast<double>(fields.number()) - ahead_[p]; };
     for (size_t i = 0; i < mine.size(); ++i) {
       Times& times = all[p * mine.size() + i];
-      times.resize(static_cast<size_t>(fields.number()));
+      times.resize(fields.number());
       for (LaunchTime& t : times) {
         t.begin = seconds();
         t.end = seconds();

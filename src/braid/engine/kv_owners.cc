@@ -8,7 +8,7 @@
 namespace braid {
 
 void append(SequenceLayout& layout, int rank, int64_t position) {
-  auto& runs = layout.ranks.at(static_cast<size_t>(rank));
+  auto& runs = layout.ranks.at(rank);
   if (runs.empty() || runs.back().position + runs.back().rows != position) {
     runs.push_back({position, 0});
   }
@@ -16,19 +16,16 @@ void append(SequenceLayout& layout, int rank, int64_t position) {
 }
 
 KvOwners::KvOwners(int ranks, int64_t slots, int64_t room)
-    : ranks_(ranks),
-      room_(room),
-      owner_(static_cast<size_t>(slots), room > 0 ? -1 : 0),
-      first_(static_cast<size_t>(slots)) {
+    : ranks_(ranks), room_(room), owner_(slots, room > 0 ? -1 : 0), first_(slots) {
   if (!apart()) return;
   BRAID_CHECK(ranks * room >= slots, "{} ranks hold {} keys each, there are {} slots", ranks, room,
               slots);
-  held_.resize(static_cast<size_t>(slots));
-  own_.resize(static_cast<size_t>(ranks));
+  held_.resize(slots);
+  own_.resize(ranks);
 }
 
 int64_t KvOwners::left(int rank) const {
-  const Own& own = own_.at(static_cast<size_t>(rank));
+  const Own& own = own_.at(rank);
   return room_ - own.next + std::ssize(own.free);
 }
 
@@ -51,22 +48,22 @@ int KvOwners::roomiest() const {
 }
 
 void KvOwners::forget(int32_t slot) {
-  int16_t& owner = owner_.at(static_cast<size_t>(slot));
+  int16_t& owner = owner_.at(slot);
   if (!apart() || owner < 0) return;
-  std::vector<int32_t>& free = own_[static_cast<size_t>(owner)].free;
-  free.push_back(held_[static_cast<size_t>(slot)]);
+  std::vector<int32_t>& free = own_[owner].free;
+  free.push_back(held_[slot]);
   std::ranges::push_heap(free, std::greater<>());
   owner = -1;
 }
 
 void KvOwners::write(int32_t slot, int rank) {
   forget(slot);
-  owner_.at(static_cast<size_t>(slot)) = static_cast<int16_t>(rank);
-  first_[static_cast<size_t>(slot)] = rank == 0;
+  owner_.at(slot) = static_cast<int16_t>(rank);
+  first_[slot] = rank == 0;
   if (!apart()) return;
   BRAID_CHECK(left(rank) > 0, "rank {} holds {} keys: it has no room", rank, room_);
-  Own& own = own_[static_cast<size_t>(rank)];
-  int32_t& held = held_[static_cast<size_t>(slot)];
+  Own& own = own_[rank];
+  int32_t& held = held_[slot];
   if (own.free.empty()) {
     held = static_cast<int32_t>(own.next++);
     return;
@@ -85,24 +82,24 @@ void KvOwners::adopt(std::span<const int32_t> slots) {
   const auto n = std::ssize(missing);
   for (int64_t i = 0; i < n; ++i) {
     const auto even = static_cast<int>(i * ranks_ / n);
-    write(missing[static_cast<size_t>(i)], left(even) > 0 ? even : roomiest());
+    write(missing[i], left(even) > 0 ? even : roomiest());
   }
 }
 
 SequenceLayout KvOwners::layout(std::span<const int32_t> slots) const {
   SequenceLayout layout;
-  layout.ranks.resize(static_cast<size_t>(ranks_));
+  layout.ranks.resize(ranks_);
   for (size_t i = 0; i < slots.size(); ++i) {
-    append(layout, owner_.at(static_cast<size_t>(slots[i])), static_cast<int64_t>(i));
+    append(layout, owner_.at(slots[i]), static_cast<int64_t>(i));
   }
   return layout;
 }
 
 SequenceLayout KvOwners::missing_on_first(std::span<const int32_t> slots) const {
   SequenceLayout layout;
-  layout.ranks.resize(static_cast<size_t>(ranks_));
+  layout.ranks.resize(ranks_);
   for (size_t i = 0; i < slots.size(); ++i) {
-    const auto slot = static_cast<size_t>(slots[i]);
+    const size_t slot = slots[i];
     if (!first_.at(slot)) append(layout, owner_[slot], static_cast<int64_t>(i));
   }
   return layout;

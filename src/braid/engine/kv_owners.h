@@ -31,12 +31,12 @@ class KvOwners {
   bool written(int64_t begin, int64_t end) const;
   // Removes the slot's owner and copies.
   void forget(int32_t slot);
-  void copy_to_first(int32_t slot) { first_.at(static_cast<size_t>(slot)) = true; }
+  void copy_to_first(int32_t slot) { first_.at(slot) = true; }
 
-  bool on_first(int32_t slot) const { return first_.at(static_cast<size_t>(slot)); }
-  int owner(int32_t slot) const { return owner_[static_cast<size_t>(slot)]; }
+  bool on_first(int32_t slot) const { return first_.at(slot); }
+  int owner(int32_t slot) const { return owner_[slot]; }
   // The slot in its owner's cache.
-  int32_t held_at(int32_t slot) const { return apart() ? held_[static_cast<size_t>(slot)] : slot; }
+  int32_t held_at(int32_t slot) const { return apart() ? held_[slot] : slot; }
   // Slots in use so far in a rank's cache, maximum over the ranks.
   int64_t used() const;
   // Keys that still fit on a rank.

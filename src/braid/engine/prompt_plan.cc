@@ -17,7 +17,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kPageSize = 64;
 constexpr double kGb = 1e9;
 
 void check(const PromptRequest& r) {
@@ -73,8 +72,8 @@ class Planning {
         .topology = topology};
     const CostModel cost(profile_, topology);
     const ForwardPlanner planner = planner_of(topology, {});
-    std::vector<int32_t> pages(static_cast<size_t>(cache_.pages));
-    const std::vector<int32_t> ids(static_cast<size_t>(request_.tokens));
+    std::vector<int32_t> pages(cache_.pages);
+    const std::vector<int32_t> ids(request_.tokens);
     Batch batch(kPageSize);
     batch.add(ids, request_.cached, pages, 1);
     StrategyChoice::Strategies strategies;
@@ -103,8 +102,7 @@ class Planning {
     const auto forward = [this](const ForwardShape& s) {
       return weights_ ? weights_->forward(s) : shape_.forward(s);
     };
-    const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(topology.ranks()),
-                                                     &backend_.catalog());
+    const std::vector<const KernelCatalog*> catalogs(topology.ranks(), &backend_.catalog());
     const bool apart =
         mesh && keys_apart(cache_.pages * cache_.page_size, cache_.activations == DType::bf16);
     return ForwardPlanner(forward, apart ? rank_cache(cache_, topology.ranks()) : cache_, catalogs,

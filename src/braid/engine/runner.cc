@@ -88,7 +88,7 @@ struct Runner::Impl {
         world(make_world(m, c, meshes, catalog.get())),
         rank_threads(world->fabric().ranks_here(), c.tp * c.threads),
         planner(make_step_planner(m, c, meshes, *world)),
-        times(static_cast<size_t>(c.tp)) {
+        times(c.tp) {
     if (!c.job || !c.on_step) return;
     world->keep_plans();
     clocks.emplace(*c.job);
@@ -97,7 +97,7 @@ struct Runner::Impl {
   // Times of other processes' ranks come to process 0.
   void gather_times() {
     const size_t each = times.size() / static_cast<size_t>(config.job->processes());
-    const auto first = static_cast<size_t>(world->fabric().first_rank());
+    const size_t first = world->fabric().first_rank();
     clocks->gather(times, std::span(times).subspan(first, each));
   }
 
@@ -149,7 +149,7 @@ struct Runner::Impl {
 
   void run_rank(const cpu::Team& team, const PlannedStep& step) {
     const int rank = rank_of(team);
-    const auto r = static_cast<size_t>(rank);
+    const size_t r = rank;
     const int ranks = step.bound->ranks();
     if (rank >= ranks) return;
     Executor& executor = *step.bound->executors[r];
@@ -180,7 +180,7 @@ struct Runner::Impl {
     const PlannedStep step = planner->prepare(batch);
     const int ranks = step.bound->ranks();
     for (int r = 0; r < ranks; ++r) {
-      Executor* const executor = step.bound->executors[static_cast<size_t>(r)].get();
+      Executor* const executor = step.bound->executors[r].get();
       if (executor == nullptr) continue;  // of another process
       step.inputs->write(*executor, r);
       const auto counts = counts_for(step, r);
@@ -254,7 +254,7 @@ TensorView Runner::logits() {
   const std::span<const int32_t> order = impl_->last.inputs->row_order();
   if (order.empty()) return made;
   // The batch's order: the step computed rows of each micro-batch together.
-  impl_->ordered.resize(static_cast<size_t>(made.shape.elems()));
+  impl_->ordered.resize(made.shape.elems());
   const TensorView rows =
       make_view(reinterpret_cast<std::byte*>(impl_->ordered.data()), made.dtype, made.shape);
   for (size_t r = 0; r < order.size(); ++r) {
@@ -317,7 +317,7 @@ Runner::Step Runner::last_step(int rank) const {
   BRAID_CHECK(impl_->last, "no step ran yet");
   const BoundForward& bound = *impl_->last.bound;
   if (rank >= bound.ranks()) return {};
-  const auto r = static_cast<size_t>(rank);
+  const size_t r = rank;
   if (const Executor* executor = bound.executors[r].get()) {
     return {executor, &executor->program(), &executor->schedule(), impl_->times[r]};
   }

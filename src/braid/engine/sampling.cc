@@ -97,7 +97,7 @@ std::vector<TokenLogprob> most_likely(std::span<const float> logits, double log_
   }
   const auto n = std::min<ptrdiff_t>(count, std::ssize(all));
   std::partial_sort(all.begin(), all.begin() + n, all.end(), more_likely);
-  all.resize(static_cast<size_t>(n));
+  all.resize(n);
   return all;
 }
 
@@ -143,7 +143,7 @@ double log_sum_exp(std::span<const float> logits) {
 SampledToken log_probability(std::span<const float> logits, int32_t id, int count) {
   const double log_sum = log_sum_exp(logits);
   return {.id = id,
-          .logprob = static_cast<float>(logits[static_cast<size_t>(id)] - log_sum),
+          .logprob = static_cast<float>(logits[id] - log_sum),
           .top = most_likely(logits, log_sum, count)};
 }
 
@@ -176,26 +176,25 @@ SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> p
   if (!plain) penalize(logits, prompt, generated);
   if (!allowed.empty()) keep_only(allowed, logits);
   token.id = choose();
-  token.logprob = static_cast<float>(raw[static_cast<size_t>(token.id)] - log_sum);
+  token.logprob = static_cast<float>(raw[token.id] - log_sum);
   return token;
 }
 
 void Sampler::penalize(std::span<float> logits, std::span<const int32_t> prompt,
                        std::span<const int32_t> generated) const {
   for (const auto& [id, bias] : params_.logit_bias) {
-    if (static_cast<size_t>(id) < logits.size()) logits[static_cast<size_t>(id)] += bias;
+    if (static_cast<size_t>(id) < logits.size()) logits[id] += bias;
   }
   std::unordered_map<int32_t, int> counts;
   for (int32_t id : generated) ++counts[id];
   std::unordered_set<int32_t> seen(prompt.begin(), prompt.end());
   for (const auto& [id, count] : counts) {
     seen.insert(id);
-    logits[static_cast<size_t>(id)] -=
-        params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
+    logits[id] -= params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
   }
   if (params_.repetition_penalty == 1) return;
   for (int32_t id : seen) {
-    float& logit = logits[static_cast<size_t>(id)];
+    float& logit = logits[id];
     if (logit == -kInfinity) continue;
     logit = logit > 0 ? logit / params_.repetition_penalty : logit * params_.repetition_penalty;
     logit = std::clamp(logit, -kLargest, kLargest);

@@ -102,7 +102,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
       const std::span<const int32_t> pages = batch.pages_of(s);
       const int64_t cached = batch.sequences()[s].cached, size = shape_.page_size;
       for (int64_t i = 0; i * size < cached; ++i) {
-        const int64_t first = pages[static_cast<size_t>(i)] * size;
+        const int64_t first = pages[i] * size;
         if (owners_.written(first, first + std::min(size, cached - i * size))) continue;
         owners_.adopt(slots_of(pages, size, cached));
         break;
@@ -155,7 +155,7 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
 
 // Among several strategies the fastest in simulation.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
-  const ForwardPlanner& planner = *planners_[static_cast<size_t>(key.mesh)];
+  const ForwardPlanner& planner = *planners_[key.mesh];
   PlannedForward best;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& strategy : strategies_) {

@@ -11,7 +11,7 @@ namespace {
 template <class Values>
 void fill(const Executor& executor, std::string_view name, Values&& values) {
   const TensorView& view = executor.input(name);
-  std::span<int32_t> out(view.as<int32_t>(), static_cast<size_t>(view.shape.elems()));
+  std::span<int32_t> out(view.as<int32_t>(), view.shape.elems());
   std::ranges::fill(out, -1);
   auto at = out.begin();
   values([&](int32_t value) { *at++ = value; });
@@ -45,7 +45,7 @@ SequenceStep::SequenceStep(const Batch& batch, int64_t page_size, KvOwners& owne
   }
   kv_.ranks.resize(ranks);
   for (int32_t slot : batch.slots()) owners.forget(slot);
-  std::vector<int32_t> row_of(static_cast<size_t>(n));
+  std::vector<int32_t> row_of(n);
   int32_t row = 0;
   for (int r = 0; r < ranks; ++r) {
     for_each_position(q_, r, [&](int64_t position) {

@@ -49,8 +49,7 @@ class KvGather : public StepInputs {
 
 // The slot of a sequence's token.
 inline int32_t slot_of(std::span<const int32_t> pages, int64_t page_size, int64_t position) {
-  return static_cast<int32_t>(pages[static_cast<size_t>(position / page_size)] * page_size +
-                              position % page_size);
+  return static_cast<int32_t>(pages[position / page_size] * page_size + position % page_size);
 }
 // Slots for the first `tokens` tokens of a sequence.
 std::vector<int32_t> slots_of(std::span<const int32_t> pages, int64_t page_size, int64_t tokens);

@@ -19,8 +19,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kPageSize = 64;
-
 void check(const StepRequest& r) {
   if (r.model.empty() == r.config.empty()) {
     fail(ErrorCode::kInvalidArgument, "wanted is one of -m and --config");
@@ -179,7 +177,7 @@ struct StepPlans::Planning {
 StepPlans::StepPlans(const StepRequest& request)
     : planning_(std::make_unique<const Planning>(request)) {
   const Planning& planning = *planning_;
-  const std::vector<int32_t> pages(static_cast<size_t>(planning.cache.pages));
+  const std::vector<int32_t> pages(planning.cache.pages);
   const Batch batch = planning.batch(pages);
   StrategyChoice::Strategies strategies;
   const ProgramKind kind = !request.sp.empty() ? ProgramKind::sequence
@@ -190,7 +188,7 @@ StepPlans::StepPlans(const StepRequest& request)
   }
   if (!request.own && request.schedule == "auto") {
     StrategyChoice choice(*planning.planner, planning.model, strategies, planning.own);
-    chosen_ = static_cast<size_t>(choice.choose(batch));
+    chosen_ = choice.choose(batch);
     explanation_ = choice.explanations();
   } else {
     const auto named = request.own ? request.own : find_strategy(request.schedule);
@@ -199,7 +197,7 @@ StepPlans::StepPlans(const StepRequest& request)
       at = std::ranges::find_if(strategies,
                                 [&](const auto& s) { return s->name() == named->name(); });
     }
-    chosen_ = static_cast<size_t>(at - strategies.begin());
+    chosen_ = at - strategies.begin();
     if (at == strategies.end()) strategies.push_back(named);
   }
   if (!request.compare) {

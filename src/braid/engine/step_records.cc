@@ -79,7 +79,7 @@ class FollowedLoop {
   FollowedLoop(Unpacker& fields, Runner& runner) {
     LoopRequest request{.limit = fields.number(),
                         .mask_deadline_ms = static_cast<int>(fields.number())};
-    sequences_.resize(static_cast<size_t>(fields.number()));
+    sequences_.resize(fields.number());
     for (Sequence& s : sequences_) {
       fields.numbers(s.prompt);
       request.sequences.push_back(
@@ -135,8 +135,7 @@ std::string step_record(const Batch& batch) {
   int64_t begin = 0;
   for (size_t s = 0; s < batch.sequences().size(); ++s) {
     const SequenceInfo& sequence = batch.sequences()[s];
-    packer.add(
-        batch.tokens().subspan(static_cast<size_t>(begin), static_cast<size_t>(sequence.tokens)));
+    packer.add(batch.tokens().subspan(begin, sequence.tokens));
     packer.add(batch.pages_of(s)).add(sequence.cached).add(sequence.scored);
     packer.add(int64_t{batch.group_of(s)});
     begin += sequence.tokens;

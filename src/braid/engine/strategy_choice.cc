@@ -31,7 +31,7 @@ int StrategyChoice::choose(const Batch& batch) {
   const bool pays = *best < seconds[0] * (1 - kLeastGain);
   const int strategy = pays ? static_cast<int>(best - seconds.begin()) : 0;
   std::string line = fmt::format("{} (at most {} keys each): {}", to_string(key), mean_kv,
-                                 strategies_[static_cast<size_t>(strategy)]->name());
+                                 strategies_[strategy]->name());
   for (size_t i = 0; i < seconds.size(); ++i) {
     line += fmt::format("{} {} {:.3f} ms", i == 0 ? ";" : ",", strategies_[i]->name(),
                         1e3 * seconds[i]);

@@ -9,8 +9,8 @@ namespace {
 Batch full_batch(const StepSize& size, int64_t context, int64_t page_size) {
   Batch batch(page_size);
   const auto add = [&](int64_t tokens, int64_t cached) {
-    const std::vector<int32_t> ids(static_cast<size_t>(tokens));
-    const std::vector<int32_t> pages(static_cast<size_t>(ceil_div(cached + tokens, page_size)));
+    const std::vector<int32_t> ids(tokens);
+    const std::vector<int32_t> pages(ceil_div(cached + tokens, page_size));
     batch.add(ids, cached, pages, 1);
   };
   const int64_t decodes = size.decode ? size.sequences : size.sequences - 1;
@@ -35,7 +35,7 @@ TensorRanks::TensorRanks(MakeForward model, const CacheShape& cache, const Topol
 PlannedStep TensorRanks::prepare(const Batch& batch) {
   const BatchInfo info = batch.info(planner_.ranks());
   const int index = choice_ ? choice_->choose(batch) : 0;
-  const OpScheduler& strategy = *strategies_[static_cast<size_t>(index)];
+  const OpScheduler& strategy = *strategies_[index];
   cut_.assign(batch, ask(strategy, [&] { return strategy.split(info); }), strategy.name());
   const ContextKey key = key_for(cut_, index, planner_.ranks());
   const auto bound = plans_.get(key, [&] {
@@ -49,7 +49,7 @@ std::shared_ptr<BoundForward> TensorRanks::plan_size(const StepSize& size, int64
   const Batch batch = full_batch(size, context, cache_.page_size);
   const BatchInfo info = batch.info(planner_.ranks());
   const int index = choice_ ? choice_->choose(batch) : 0;
-  std::shared_ptr<const OpScheduler> strategy = strategies_[static_cast<size_t>(index)];
+  std::shared_ptr<const OpScheduler> strategy = strategies_[index];
   // Where micro-batches meet depends on the batch, and a plan for a size knows none.
   if (ask(*strategy, [&] { return strategy->split(info); }).size() > 1) {
     strategy = find_strategy("sequential");

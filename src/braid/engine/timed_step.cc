@@ -52,13 +52,13 @@ TimedStep::TimedStep(Program program, const cpu::KernelTable& table, cpu::Thread
     }
     if (value.type.shape.rank() == 1) {
       BRAID_CHECK(value.type.dtype == DType::f32, "{} is {}", value.name, to_string(value.type));
-      norms_.emplace_back(static_cast<size_t>(value.type.shape[0]), 1.0f);
+      norms_.emplace_back(value.type.shape[0], 1.0f);
       return make_view(reinterpret_cast<std::byte*>(norms_.back().data()), DType::f32,
                        value.type.shape);
     }
     BRAID_CHECK(used + static_cast<size_t>(bytes) <= weights.size(), "no room for weights");
     std::byte* data = weights.data() + used;
-    used += static_cast<size_t>(bytes);
+    used += bytes;
     return make_view(data, value.type.dtype, value.type.shape);
   };
   executor_ = std::make_unique<Executor>(std::move(plan.programs[0]), std::move(plan.schedules[0]),

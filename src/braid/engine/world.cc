@@ -32,7 +32,7 @@ std::vector<std::unique_ptr<Executor>> World::bind(PlannedForward planned, bool 
   const int first = fabric().first_rank(), end = first + fabric().ranks_here();
   std::vector<std::unique_ptr<Executor>> executors(planned.programs.size());
   for (int i = first; i < std::min(end, planned.ranks()); ++i) {
-    const auto r = static_cast<size_t>(i);
+    const size_t r = i;
     executors[r] = rank(i).bind(planned.lowered[r], std::move(planned.programs[r]),
                                 std::move(planned.schedules[r]), beside);
   }

@@ -68,7 +68,7 @@ class Step : TransformerWriter {
                          weights("patch_embed.proj", C_, c_.token_dim(), c_.patch_bias), dtype_);
     if (!c_.rotary) video_ = ops::add(b_, video_, positions_);
     if (s_.texts > 1) {
-      const std::vector<ValueId> copies(static_cast<size_t>(s_.texts), video_);
+      const std::vector<ValueId> copies(s_.texts, video_);
       video_ = ops::concat_rows(b_, copies, 1);
     }
     for (int64_t i = 0; i < c_.blocks; ++i) block(i);

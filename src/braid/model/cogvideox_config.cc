@@ -74,8 +74,8 @@ std::vector<float> rotary_table(const CogVideoXConfig& c, const VideoGrid& grid)
   std::vector<ops::RopeAxis> axes = {{time, {}}, {side, {}}, {side, {}}};
   for_tokens(grid, [&](int64_t t, int64_t y, int64_t x) {
     axes[0].positions.push_back(static_cast<double>(t));
-    axes[1].positions.push_back(rows[static_cast<size_t>(y)]);
-    axes[2].positions.push_back(columns[static_cast<size_t>(x)]);
+    axes[1].positions.push_back(rows[y]);
+    axes[2].positions.push_back(columns[x]);
   });
   return ops::make_rope_table(axes, 10000);
 }
@@ -101,10 +101,9 @@ std::vector<float> added_positions(const CogVideoXConfig& c, const VideoGrid& gr
   const auto row = sinusoids(counted(grid.rows, c.spatial_scale), c.C() / 8 * 3);
   const auto column = sinusoids(counted(grid.columns, c.spatial_scale), c.C() / 8 * 3);
   std::vector<float> out;
-  out.reserve(static_cast<size_t>(grid.tokens() * c.C()));
+  out.reserve(grid.tokens() * c.C());
   for_tokens(grid, [&](int64_t t, int64_t y, int64_t x) {
-    for (const auto* part : {&time[static_cast<size_t>(t)], &column[static_cast<size_t>(x)],
-                             &row[static_cast<size_t>(y)]}) {
+    for (const auto* part : {&time[t], &column[x], &row[y]}) {
       out.insert(out.end(), part->begin(), part->end());
     }
   });

@@ -68,9 +68,7 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 
-  bool sparse(int64_t layer) const {
-    return experts && experts->sparse[static_cast<size_t>(layer)];
-  }
+  bool sparse(int64_t layer) const { return experts && experts->sparse[layer]; }
   // Numbers in a layer's cache per token, on a rank among `parts` ranks that divide the heads.
   int64_t cached_numbers(int64_t parts = 1) const {
     return latent ? latent->R + latent->Dr : 2 * ceil_div(Hkv, parts) * D;

@@ -56,7 +56,7 @@ KeyCell KeyTable::cell(std::string_view key, std::string_view column) const {
   const auto at = std::ranges::find(columns, column);
   BRAID_CHECK(row != keys.end() && at != columns.end(), "{}: no key '{}' of '{}'", title, key,
               column);
-  return parse_cell(row->cells[static_cast<size_t>(at - columns.begin())]);
+  return parse_cell(row->cells[at - columns.begin()]);
 }
 
 std::string to_markdown(const KeyTable& table) {

@@ -73,7 +73,7 @@ class Forward {
                        {.head_dim = c_.D,
                         .group = c_.Hq / c_.Hkv,
                         .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.D))),
-                        .window = c_.windows[static_cast<size_t>(index)]});
+                        .window = c_.windows[index]});
     return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias), shape_.activations);
   }
 

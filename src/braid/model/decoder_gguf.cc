@@ -137,7 +137,7 @@ void read_router(const Keys& keys, const std::string& path, ModelConfig& c) {
   e.shared_F = keys.get<int64_t>("expert_shared_count") * e.F;
   e.shared_gate = false;
   const auto first = keys.get<int64_t>("leading_dense_block_count");
-  for (int64_t i = 0; i < c.layers; ++i) e.sparse[static_cast<size_t>(i)] = i >= first;
+  for (int64_t i = 0; i < c.layers; ++i) e.sparse[i] = i >= first;
 }
 
 LatentConfig read_latent(const Keys& keys, bool split) {
@@ -179,7 +179,7 @@ std::optional<ExpertConfig> read_experts(const Keys& keys, const ModelConfig& c,
     if (experts.shared_F == 0) experts.shared_F = c.F;
     experts.shared_gate = true;
   }
-  experts.sparse.assign(static_cast<size_t>(c.layers), true);
+  experts.sparse.assign(c.layers, true);
   return experts;
 }
 
@@ -231,7 +231,7 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   }
   check_config(c, file.path());
   if (!c.latent) check_heads(keys, c, file.path());
-  c.windows.assign(static_cast<size_t>(c.layers), 0);
+  c.windows.assign(c.layers, 0);
   return c;
 }
 

@@ -92,7 +92,7 @@ std::vector<bool> read_sparse(const TableReader& keys, int64_t layers) {
   for (const int64_t i :
        keys.find<std::vector<int64_t>>("mlp_only_layers").value_or(std::vector<int64_t>())) {
     // transformers ignores layers outside the model.
-    if (0 <= i && i < layers) sparse[static_cast<size_t>(i)] = false;
+    if (0 <= i && i < layers) sparse[i] = false;
   }
   return sparse;
 }

@@ -95,7 +95,7 @@ ModelConfig chat_config(const JsonObject& config) {
   c.rope = {.head_dim = c.D, .rotary_dim = c.D / 2, .pairing = ops::RopePairing::interleaved};
   c.rope.theta = static_cast<float>(10000 * keys.get<double>("rope_ratio"));
   check_config(c, "config.json");
-  c.windows.assign(static_cast<size_t>(c.layers), 0);
+  c.windows.assign(c.layers, 0);
   return c;
 }
 

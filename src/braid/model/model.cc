@@ -35,7 +35,7 @@ bool rows_differ(const TensorView& x, const TensorView& y) {
   constexpr int64_t kRows = 64;
   const int64_t step = std::max<int64_t>(1, x.rows() / kRows);
   for (int64_t i = 0; i < x.rows(); i += step) {
-    if (std::memcmp(x.row(i), y.row(i), static_cast<size_t>(x.row_bytes)) != 0) return true;
+    if (std::memcmp(x.row(i), y.row(i), x.row_bytes) != 0) return true;
   }
   return false;
 }
@@ -68,7 +68,7 @@ bool is_row(std::string_view canonical) {
 // A bias for the choice of experts: NaN or infinity would hide its expert silently.
 void check_numbers(const WeightSource& source, const std::string& name) {
   const TensorView bias = source.get(name);
-  std::vector<float> values(static_cast<size_t>(bias.shape.elems()));
+  std::vector<float> values(bias.shape.elems());
   dequantize_row(bias.dtype, bias.data, values.data(), std::ssize(values));
   for (size_t e = 0; e < values.size(); ++e) {
     if (std::isfinite(values[e])) continue;

@@ -33,7 +33,7 @@ TensorView PackedWeights::view(std::string_view canonical, const PackedRows& pac
     std::byte* to = copy.data();
     for (const Range& rows : packed.rows) {
       const TensorView part = slice_rows(whole, rows.begin, rows.end);
-      std::memcpy(to, part.data, static_cast<size_t>(part.bytes()));
+      std::memcpy(to, part.data, part.bytes());
       to += part.bytes();
     }
   }

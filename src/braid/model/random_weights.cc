@@ -82,7 +82,7 @@ void fill_blocks(const TensorView& view, uint64_t seed, float stddev) {
   const int64_t bytes = view.bytes();
   for (int64_t at = 0; at < bytes; at += 8) {
     const uint64_t bits = mixed(seed, static_cast<uint64_t>(at / 8));
-    std::memcpy(view.data + at, &bits, static_cast<size_t>(std::min<int64_t>(8, bytes - at)));
+    std::memcpy(view.data + at, &bits, std::min<int64_t>(8, bytes - at));
   }
   make_scales(view.dtype, view.data, bytes / info(view.dtype).block_bytes, stddev);
 }
@@ -138,7 +138,7 @@ TensorView RandomWeights::get(std::string_view name) const {
   auto& bytes = made_[it->first];
   const TensorView packed = make_view(nullptr, tensor.dtype, tensor.shape);
   const bool fresh = bytes.empty();
-  if (fresh) bytes.resize(static_cast<size_t>(packed.bytes()));
+  if (fresh) bytes.resize(packed.bytes());
   TensorView view = make_view(bytes.data(), tensor.dtype, tensor.shape);
   if (view.shape.rank() == 3) {
     auto& matrices = matrices_[it->first];
@@ -152,7 +152,7 @@ TensorView RandomWeights::get(std::string_view name) const {
     fill_blocks(view, tensor.seed, tensor.draw.stddev);
     return view;
   }
-  std::vector<float> row(static_cast<size_t>(view.cols()));
+  std::vector<float> row(view.cols());
   for (int64_t r = 0; r < view.rows(); ++r) {
     for (size_t c = 0; c < row.size(); ++c) {
       const uint64_t at = static_cast<uint64_t>(r * view.cols()) + c;

@@ -71,7 +71,7 @@ void reference_append(const OpCall& call) {
       const std::vector<float> row = load_row(call.in[i], t);
       const TensorView& cache = call.in[3 + i];
       for (int64_t h = 0; h < cache.shape[2]; ++h) {
-        quantize_row(cache.dtype, &row[static_cast<size_t>(h * D)], cache_row(cache, slot, h), D);
+        quantize_row(cache.dtype, &row[h * D], cache_row(cache, slot, h), D);
       }
     }
   }
@@ -120,7 +120,7 @@ ShardRule shard_attention(const Attrs& attrs, TypeList, std::span<const Placemen
 Attrs localize_attention(const Attrs& attrs, TypeList, const ShardRule& rule, int rank) {
   auto local = attrs.as<AttentionAttrs>();
   if (rule.inputs[0].is_shard(1)) {
-    const auto r = static_cast<size_t>(rank);
+    const size_t r = rank;
     local.head_offset = rule.inputs[0].parts[r].begin / local.head_dim -
                         rule.inputs[1].parts[r].begin * local.group;
   }
@@ -130,7 +130,7 @@ Attrs localize_attention(const Attrs& attrs, TypeList, const ShardRule& rule, in
 // A query over keys [first, last] in its sequence, in f64.
 void attend(const float* q, const AttentionAttrs& a, const TensorView& k, const TensorView& v,
             const int32_t* pages, int64_t kv_head, Range keys, float* out) {
-  const auto D = static_cast<size_t>(a.head_dim);
+  const size_t D = a.head_dim;
   const int64_t BS = k.shape[1];
   std::vector<double> scores;
   std::vector<float> row(D);
@@ -146,7 +146,7 @@ void attend(const float* q, const AttentionAttrs& a, const TensorView& k, const 
   std::vector<double> sum(D);
   double total = 0;
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const double p = std::exp(scores[static_cast<size_t>(j - keys.begin)] - top);
+    const double p = std::exp(scores[j - keys.begin] - top);
     dequantize_row(v.dtype, cache_row(v, slot(j), kv_head), row.data(), a.head_dim);
     for (size_t d = 0; d < D; ++d) sum[d] += p * row[d];
     total += p;
@@ -167,7 +167,7 @@ void reference_attention(const OpCall& call) {
       const std::vector<float> q = load_row(call.in[0], t);
       std::vector<float> out(q.size());
       for (int64_t h = 0; h * a.head_dim < static_cast<int64_t>(q.size()); ++h) {
-        const auto at = static_cast<size_t>(h * a.head_dim);
+        const size_t at = h * a.head_dim;
         attend(&q[at], a, call.in[1], call.in[2], call.in[5].row_as<const int32_t>(s),
                (h + a.head_offset) / a.group, {first, last + 1}, &out[at]);
       }

@@ -60,8 +60,8 @@ void reference_state(const OpCall& call) {
   const AttentionAttrs& a = attrs.attention;
   const TensorView &k = call.in[1], &v = call.in[2];
   const int64_t heads = call.in[0].shape[2], D = a.head_dim, kv_heads = k.shape[2];
-  std::vector<float> row(static_cast<size_t>(D)), q(static_cast<size_t>(D));
-  std::vector<double> scores, sum(static_cast<size_t>(D));
+  std::vector<float> row(D), q(D);
+  std::vector<double> scores, sum(D);
   const auto load = [&](const TensorView& cache, int64_t slot, int64_t head) {
     dequantize_row(cache.dtype, cache.row(slot * kv_heads + head), row.data(), D);
   };
@@ -78,13 +78,13 @@ void reference_state(const OpCall& call) {
         load(k, slots[j], h / a.group);
         double s = 0;
         for (int64_t d = 0; d < D; ++d) {
-          s += static_cast<double>(q[static_cast<size_t>(d)]) * row[static_cast<size_t>(d)];
+          s += static_cast<double>(q[d]) * row[d];
         }
         s *= a.scale;
         scores.push_back(a.softcap > 0 ? a.softcap * std::tanh(s / a.softcap) : s);
         top = std::max(top, scores.back());
       }
-      sum.assign(static_cast<size_t>(D), 0);
+      sum.assign(D, 0);
       double total = 0;
       for (size_t j = 0; j < scores.size(); ++j) {
         const double p = std::exp(scores[j] - top);
@@ -124,24 +124,24 @@ void reference_merge(const OpCall& call) {
   const int parts = call.attrs<MergeStatesAttrs>().parts;
   const TensorView& states = call.in[0];
   const int64_t n = states.shape[1] / parts, heads = states.shape[2], D = states.shape[3] - 2;
-  std::vector<double> sum(static_cast<size_t>(D));
-  std::vector<float> row(static_cast<size_t>(heads * D));
+  std::vector<double> sum(D);
+  std::vector<float> row(heads * D);
   for (int64_t t = 0; t < call.extents().shard; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const auto part = [&](int p) { return states.row_as<const float>((p * n + t) * heads + h); };
       double top = -std::numeric_limits<double>::infinity();
       for (int p = 0; p < parts; ++p) top = std::max<double>(top, part(p)[D + 1]);
-      sum.assign(static_cast<size_t>(D), 0);
+      sum.assign(D, 0);
       double total = 0;
       for (int p = 0; p < parts; ++p) {
         if (part(p)[D] == 0) continue;
         const double weight = std::exp(part(p)[D + 1] - top);
-        for (int64_t d = 0; d < D; ++d) sum[static_cast<size_t>(d)] += weight * part(p)[d];
+        for (int64_t d = 0; d < D; ++d) sum[d] += weight * part(p)[d];
         total += weight * part(p)[D];
       }
       float* out = row.data() + h * D;
       for (int64_t d = 0; d < D; ++d) {
-        out[d] = total > 0 ? static_cast<float>(sum[static_cast<size_t>(d)] / total) : 0;
+        out[d] = total > 0 ? static_cast<float>(sum[d] / total) : 0;
       }
     }
     quantize_row(call.out[0].dtype, row.data(), call.out[0].row(t), heads * D);

@@ -36,7 +36,7 @@ std::vector<ValueType> infer_take_shard(const Attrs& attrs, TypeList in) {
   const auto& a = attrs.as<TakeShardAttrs>();
   if (a.columns.empty()) return {token_shard_of("take_shard", in[0], a.ranks)};
   require_rank("take_shard", "x", in[0], 2);
-  const Range part = a.columns.at(static_cast<size_t>(a.rank));
+  const Range part = a.columns.at(a.rank);
   if (part.end > in[0].shape[1]) {
     fail(ErrorCode::kInvalidArgument, "take_shard: x is {}, wanted columns {}..{}",
          to_string(in[0]), part.begin, part.end);
@@ -86,7 +86,7 @@ void reference_take_shard(const OpCall& call) {
   const auto& a = call.attrs<TakeShardAttrs>();
   const bool rows_alone = a.columns.empty();
   const Range rows = rows_alone ? even_part(call.rows(), a.ranks, a.rank) : Range{0, call.rows()};
-  const int64_t column = rows_alone ? 0 : a.columns[static_cast<size_t>(a.rank)].begin;
+  const int64_t column = rows_alone ? 0 : a.columns[a.rank].begin;
   for (int64_t i = 0; i < rows.size(); ++i) {
     std::memcpy(call.out[0].row(i),
                 call.in[0].row(rows.begin + i) + bytes_of(call.in[0].dtype, column),

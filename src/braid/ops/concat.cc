@@ -71,7 +71,7 @@ ShardRule shard_rows(const Attrs& attrs, TypeList in, std::span<const Placement>
     Range rows{0, 0};
     int64_t begin = 0;
     for (size_t i = 0; i < in.size(); begin += in[i].shape[0], ++i) {
-      const Range& part = placed[i].parts[static_cast<size_t>(r)];
+      const Range& part = placed[i].parts[r];
       if (part.empty()) continue;
       if (rows.empty()) rows = {begin + part.begin, begin + part.begin};
       if (rows.end != begin + part.begin) return rule;
@@ -102,7 +102,7 @@ ShardRule shard_take(const Attrs& attrs, TypeList, std::span<const Placement> pl
 
 Attrs localize_take(const Attrs& attrs, TypeList, const ShardRule& rule, int rank) {
   if (!rule.inputs[0].is_shard(0)) return attrs;
-  const Range& own = rule.inputs[0].parts[static_cast<size_t>(rank)];
+  const Range& own = rule.inputs[0].parts[rank];
   const Range rows = taken(attrs.as<TakeRowsAttrs>(), own);
   return Attrs::of(TakeRowsAttrs{.begin = rows.begin - own.begin, .rows = rows.size()});
 }
@@ -115,7 +115,7 @@ ShardRule shard_columns(const Attrs&, TypeList in, std::span<const Placement> pl
 
 void copy_rows(const TensorView& from, int64_t begin, const TensorView& to, int64_t at,
                int64_t rows) {
-  std::memcpy(to.row(at), from.row(begin), static_cast<size_t>(rows * from.row_bytes));
+  std::memcpy(to.row(at), from.row(begin), rows * from.row_bytes);
 }
 
 void reference_rows(const OpCall& call) {
@@ -142,7 +142,7 @@ void reference_columns(const OpCall& call) {
   for (int64_t t = 0; t < call.rows(); ++t) {
     std::byte* to = call.out[0].row(t);
     for (const TensorView& part : call.in) {
-      std::memcpy(to, part.row(t), static_cast<size_t>(part.row_bytes));
+      std::memcpy(to, part.row(t), part.row_bytes);
       to += part.row_bytes;
     }
   }

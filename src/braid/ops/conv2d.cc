@@ -63,8 +63,7 @@ void reference(const OpCall& call) {
     const std::vector<float> row = load_row(w, r);
     weights.insert(weights.end(), row.begin(), row.end());
   }
-  const std::vector<float> bias =
-      call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>(static_cast<size_t>(O));
+  const std::vector<float> bias = call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>(O);
   for (int64_t pixel = 0; pixel < a.batch * height * width; ++pixel) {
     const int64_t column = pixel % width, row = pixel / width % height;
     const int64_t picture = pixel / width / height;

@@ -73,8 +73,7 @@ void reference(const OpCall& call) {
     const std::vector<float> row = load_row(w, r);
     weights.insert(weights.end(), row.begin(), row.end());
   }
-  const std::vector<float> bias =
-      call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>(static_cast<size_t>(O));
+  const std::vector<float> bias = call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>(O);
   for (int64_t pixel = 0; pixel < call.out[0].shape[0]; ++pixel) {
     const int64_t line = pixel / a.width, column = pixel % a.width;
     const int64_t t = line / a.out_height(), row = (line % a.out_height()) + a.first_row;
@@ -91,7 +90,7 @@ void reference(const OpCall& call) {
           for (int64_t o = 0; o < O; ++o) {
             for (int64_t c = 0; c < C; ++c) {
               const int64_t tap = (((((o * C) + c) * Kt) + kt) * K + ky) * K + kx;
-              sums[o] += double{weights[static_cast<size_t>(tap)]} * from[c];
+              sums[o] += double{weights[tap]} * from[c];
             }
           }
         }

@@ -46,8 +46,8 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
                   in.size() == a.key_len() + 1,
               "{} inputs, {} and {} parts", in.size(), a.q_parts, a.kv_parts);
   const TypeList q = in.first(a.first_key());
-  const TypeList k = in.subspan(a.first_key(), static_cast<size_t>(a.kv_parts));
-  const TypeList v = in.subspan(a.first_value(), static_cast<size_t>(a.kv_parts));
+  const TypeList k = in.subspan(a.first_key(), a.kv_parts);
+  const TypeList v = in.subspan(a.first_value(), a.kv_parts);
   for (const ValueType& type : q) require_part(a, "q", type, q[0]);
   for (size_t i = 0; i < k.size(); ++i) {
     require_part(a, "k", k[i], k[0]);
@@ -83,8 +83,7 @@ Cost cost(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
   const auto& a = attrs.as<DenseAttentionAttrs>();
   Cost cost = elementwise_cost(in, out, work, 0);
   const auto Lq = static_cast<double>(sum(part_rows(a, in.first(a.first_key()))));
-  const auto Lk = static_cast<double>(
-      sum(part_rows(a, in.subspan(a.first_key(), static_cast<size_t>(a.kv_parts)))));
+  const auto Lk = static_cast<double>(sum(part_rows(a, in.subspan(a.first_key(), a.kv_parts))));
   const double pairs = a.causal ? Lq * (Lq + 1) / 2 : Lq * Lk;
   cost.flops = 4 * static_cast<double>(a.batch) * static_cast<double>(in[0].shape[1]) * pairs;
   return cost;
@@ -92,7 +91,7 @@ Cost cost(const Attrs& attrs, TypeList in, TypeList out, const Work& work) {
 
 ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int) {
   const auto& a = attrs.as<DenseAttentionAttrs>();
-  ShardRule rule = replicate_all(in.size(), static_cast<size_t>(a.q_parts));
+  ShardRule rule = replicate_all(in.size(), a.q_parts);
   const Placement& heads = placed[0];
   // Queries by row, which see all keys.
   const bool one = a.q_parts == 1 && a.batch == 1 && !a.causal && in[a.bias()].shape.rank() == 0;
@@ -128,7 +127,7 @@ std::vector<Row> rows_of(std::span<const TensorView> parts, int64_t batch, int64
 
 void reference(const OpCall& call) {
   const auto& a = call.attrs<DenseAttentionAttrs>();
-  const auto kv_parts = static_cast<size_t>(a.kv_parts);
+  const size_t kv_parts = a.kv_parts;
   const int64_t D = a.head_dim, heads = call.in[0].cols() / D;
   const int64_t group = heads / (call.in[a.first_key()].cols() / D);
   const TensorView &bias = call.in[a.bias()], &key_len = call.in[a.key_len()];

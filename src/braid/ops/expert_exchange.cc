@@ -41,7 +41,7 @@ Cost cost_choose(const Attrs&, TypeList in, TypeList out, const Work& work) {
 void reference_choose(const OpCall& call) {
   const auto& a = call.attrs<RouteAttrs>();
   const float* bias = call.in[1].data ? call.in[1].as<const float>() : nullptr;
-  const auto E = static_cast<size_t>(call.in[0].cols());
+  const size_t E = call.in[0].cols();
   for (int64_t t = 0; t < call.rows(); ++t) {
     choose_experts(a, {call.in[0].row_as<const float>(t), E}, bias, call.out[1].row_as<int32_t>(t),
                    call.out[0].row_as<float>(t));
@@ -102,8 +102,7 @@ std::vector<Transfer> to_ranks(const Attrs& attrs, const Work& work,
   const ExchangeAttrs& a = exchange(attrs);
   std::vector<Transfer> transfers;
   for (int q = 0; q < a.ranks(); ++q) {
-    const double n =
-        rows_to(a, a.experts[static_cast<size_t>(q)], static_cast<double>(work.extents[a.axis]));
+    const double n = rows_to(a, a.experts[q], static_cast<double>(work.extents[a.axis]));
     transfers.push_back({.peer = q, .bytes = static_cast<double>(bytes(a, std::lround(n)))});
   }
   return transfers;
@@ -175,7 +174,7 @@ int64_t rows_bytes(const ExchangeAttrs& a, int64_t n) {
 
 int64_t pack_choices(const ExchangeAttrs& a, int q, int64_t tokens, const float* weight,
                      const int32_t* expert, int32_t* told, int32_t* sent, int64_t step) {
-  const Range& held = a.experts[static_cast<size_t>(q)];
+  const Range& held = a.experts[q];
   const int64_t k = a.top_k;
   int32_t n = 0;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -217,7 +216,7 @@ int64_t arrange_rows(const ExchangeAttrs& a, const int32_t* chosen, float* weigh
   std::copy_n(begin, H, next.begin());
   std::fill_n(place, a.ranks() * S * k, -1);
   for_choices([&](int64_t slot, int64_t j, int32_t e, int32_t word) {
-    const int32_t row = next[static_cast<size_t>(e)]++;
+    const int32_t row = next[e]++;
     token[row] = static_cast<int32_t>(slot);
     place[slot * k + j] = row;
     weight[slot * k + j] = std::bit_cast<float>(word);

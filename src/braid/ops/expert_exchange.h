@@ -22,7 +22,7 @@ struct ExchangeAttrs {
   BatchAxis axis = BatchAxis::shard;  // of a rank's tokens
 
   int ranks() const { return static_cast<int>(experts.size()); }
-  const Range& held() const { return experts.at(static_cast<size_t>(rank)); }
+  const Range& held() const { return experts.at(rank); }
   bool operator==(const ExchangeAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {

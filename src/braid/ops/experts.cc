@@ -197,7 +197,7 @@ void for_rows(const TensorView& begin, F&& f) {
 std::vector<float> product(const std::vector<float>& x, const TensorView& w, const TensorView& bias,
                            int64_t e) {
   const TensorView expert = matrix(w, e);
-  std::vector<float> y(static_cast<size_t>(expert.shape[0]));
+  std::vector<float> y(expert.shape[0]);
   if (bias.data != nullptr) y = load_row(bias, e);
   for (size_t n = 0; n < y.size(); ++n) {
     const std::vector<float> row = load_row(expert, static_cast<int64_t>(n));
@@ -239,7 +239,7 @@ void reference_combine(const OpCall& call) {
   for (int64_t t = 0; t < call.rows(); ++t) {
     const auto* weight = call.in[kWeight].row_as<const float>(t);
     const auto* place = call.in[kPlace].row_as<const int32_t>(t);
-    std::vector<float> y(static_cast<size_t>(call.out[0].cols()));
+    std::vector<float> y(call.out[0].cols());
     const auto add = [&](const std::vector<float>& x, float factor) {
       for (size_t i = 0; i < y.size(); ++i) y[i] += factor * x[i];
     };

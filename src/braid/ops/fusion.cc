@@ -180,7 +180,7 @@ bool hides_only_inner_values(const Op& fused, std::span<const Op> run,
       for (const Op& reader : run) {
         inside += static_cast<int>(std::ranges::count(reader.inputs, id));
       }
-      if (inside != readers[static_cast<size_t>(id)]) return false;
+      if (inside != readers[id]) return false;
     }
   }
   return true;
@@ -276,7 +276,7 @@ void add_replacement(const Fusion& fusion) {
 std::vector<int> count_readers(const Program& program) {
   std::vector<int> readers(program.values.size());
   const auto count = [&](ValueId id) {
-    if (id != kNoValue) ++readers[static_cast<size_t>(id)];
+    if (id != kNoValue) ++readers[id];
   };
   for (const Op& op : program.ops) std::for_each(op.inputs.begin(), op.inputs.end(), count);
   std::for_each(program.outputs.begin(), program.outputs.end(), count);

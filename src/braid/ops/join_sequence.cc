@@ -61,7 +61,7 @@ ShardRule whole_cut(const Attrs& attrs, TypeList, std::span<const Placement>, in
 void reference_join(const OpCall& call) {
   std::byte* to = call.out[0].data;
   for (const TensorView& part : call.in) {
-    if (to != part.data) std::memcpy(to, part.data, static_cast<size_t>(part.bytes()));
+    if (to != part.data) std::memcpy(to, part.data, part.bytes());
     to += part.bytes();
   }
 }
@@ -69,7 +69,7 @@ void reference_join(const OpCall& call) {
 void reference_cut(const OpCall& call) {
   const std::byte* from = call.in[0].data;
   for (const TensorView& part : call.out) {
-    if (from != part.data) std::memcpy(part.data, from, static_cast<size_t>(part.bytes()));
+    if (from != part.data) std::memcpy(part.data, from, part.bytes());
     from += part.bytes();
   }
 }

@@ -58,8 +58,7 @@ void reference_append(const OpCall& call) {
     if (slot < 0) continue;
     std::vector<float> row = load_row(call.in[kKv], t);
     double squares = 0;
-    for (int64_t i = 0; i < R; ++i)
-      squares += static_cast<double>(row[static_cast<size_t>(i)]) * row[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < R; ++i) squares += static_cast<double>(row[i]) * row[i];
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(R) + a.eps);
     for (size_t i = 0; i < norm.size(); ++i) {
       row[i] = static_cast<float>(row[i] * inverse) * norm[i];
@@ -130,13 +129,12 @@ double dot(const std::vector<double>& x, const std::vector<float>& y) {
 // Head h's query, turned, against latents: [R + Dr].
 std::vector<double> absorbed(const LatentAttentionAttrs& a, const LatentSizes& n,
                              const TensorView& k_b, const float* q, int64_t h) {
-  std::vector<double> result(static_cast<size_t>(n.R));
+  std::vector<double> result(n.R);
   const TensorView head = matrix(k_b, h);
   for (int64_t row = 0; row < head.shape[0]; ++row) {
     const std::vector<float> w = load_row(head, row);
     if (a.transposed) {
-      for (size_t d = 0; d < w.size(); ++d)
-        result[static_cast<size_t>(row)] += static_cast<double>(w[d]) * q[d];
+      for (size_t d = 0; d < w.size(); ++d) result[row] += static_cast<double>(w[d]) * q[d];
     } else {
       add_scaled(result, q[row], w);
     }
@@ -162,10 +160,10 @@ void reference_attention(const OpCall& call) {
       const int64_t last = kv_len[s] - (end - t);
       std::vector<float> q = load_row(call.in[kQ], t), out;
       for (int64_t h = 0; h < n.H; ++h) {
-        float* own = &q[static_cast<size_t>(h * (n.Dn + n.Dr))];
+        float* own = &q[h * (n.Dn + n.Dr)];
         turn(a.rope, inv_freq, call.in[kPositions].as<const int32_t>()[t], own + n.Dn, own + n.Dn);
         const std::vector<double> to_latents = absorbed(a, n, call.in[kKb], own, h);
-        std::vector<double> scores, sum(static_cast<size_t>(n.R));
+        std::vector<double> scores, sum(n.R);
         const auto latents = [&](int64_t j) {
           return load_row(cache, pages[j / BS] * BS + j % BS);
         };
@@ -173,7 +171,7 @@ void reference_attention(const OpCall& call) {
         const double top = *std::ranges::max_element(scores);
         double total = 0;
         for (int64_t j = 0; j <= last; ++j) {
-          const double p = std::exp(scores[static_cast<size_t>(j)] - top);
+          const double p = std::exp(scores[j] - top);
           total += p;
           add_scaled(sum, p, latents(j));
         }

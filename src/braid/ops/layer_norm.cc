@@ -75,7 +75,7 @@ const float* modulation_of(const OpCall& call, int64_t row, int64_t column) {
 
 void reference_norm(const OpCall& call) {
   const auto& a = call.attrs<LayerNormAttrs>();
-  const auto group = static_cast<size_t>(a.group);
+  const size_t group = a.group;
   const std::vector<float> w = call.in[1].data ? load_row(call.in[1], 0) : std::vector<float>();
   const std::vector<float> b = call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>();
   for (int64_t t = 0; t < call.rows(); ++t) {

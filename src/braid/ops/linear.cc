@@ -8,7 +8,7 @@ namespace braid::ops {
 namespace {
 
 std::vector<ValueType> infer_linear(const Attrs& attrs, TypeList in) {
-  const auto n = static_cast<size_t>(attrs.as<LinearAttrs>().n);
+  const size_t n = attrs.as<LinearAttrs>().n;
   BRAID_CHECK(in.size() == 1 + 2 * n, "linear with {} weights has {} inputs", n, in.size());
   require_rank("linear", "x", in[0], 2);
   require_float("linear", "x", in[0]);
@@ -33,7 +33,7 @@ Cost cost_linear(const Attrs&, TypeList in, TypeList out, const Work& work) {
 }
 
 ShardRule shard_linear(const Attrs& attrs, TypeList, std::span<const Placement> placed, int) {
-  const auto n = static_cast<size_t>(attrs.as<LinearAttrs>().n);
+  const size_t n = attrs.as<LinearAttrs>().n;
   ShardRule rule = replicate_all(1 + 2 * n, n);
   if (placed[1].is_shard(1)) {
     BRAID_CHECK(n == 1, "a row-parallel linear has one weight, not {}", n);
@@ -82,7 +82,7 @@ void multiply(const TensorView& x, const TensorView& w, const TensorView* bias, 
 
 void reference_linear(const OpCall& call) {
   const auto& attrs = call.attrs<LinearAttrs>();
-  const auto n = static_cast<size_t>(attrs.n);
+  const size_t n = attrs.n;
   for (size_t i = 0; i < n; ++i) {
     const TensorView& bias = call.in[1 + n + i];
     const bool has_bias = bias.data != nullptr && !attrs.bias_elsewhere;
@@ -140,7 +140,7 @@ ShardRule shard_gated_linear(const Attrs&, TypeList in, std::span<const Placemen
 }
 
 void reference_gated_linear(const OpCall& call) {
-  std::vector<std::byte> bytes(static_cast<size_t>(2 * call.rows() * call.out[0].cols() * 4));
+  std::vector<std::byte> bytes(2 * call.rows() * call.out[0].cols() * 4);
   const Shape shape = {call.rows(), call.out[0].cols()};
   const TensorView gate = make_view(bytes.data(), DType::f32, shape);
   const TensorView up = make_view(bytes.data() + bytes.size() / 2, DType::f32, shape);

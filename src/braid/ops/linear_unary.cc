@@ -40,7 +40,7 @@ void reference(const OpCall& call) {
   const int64_t F = front.data ? front.cols() : 0, N = y.cols() - F;
   const Shape shape = {y.shape[0], N};
   // The product and the function meet in f32.
-  std::vector<float> product(static_cast<size_t>(shape.elems()));
+  std::vector<float> product(shape.elems());
   const TensorView z = make_view(reinterpret_cast<std::byte*>(product.data()), DType::f32, shape);
   const Op linear = {.def = &kLinear, .attrs = Attrs::of(LinearAttrs{})};
   kLinear.reference({&linear, call.in.first(kFront), {&z, 1}, call.axis, call.part});

@@ -43,7 +43,7 @@ ShardRule shard_norm(const Attrs& attrs, TypeList, std::span<const Placement> pl
 }
 
 void normalize(std::vector<float>& x, const std::vector<float>& w, const RmsNormAttrs& attrs) {
-  const auto group = static_cast<size_t>(attrs.group);
+  const size_t group = attrs.group;
   for (size_t g = 0; g < x.size(); g += group) {
     double sum = 0;
     for (size_t i = 0; i < group; ++i) sum += static_cast<double>(x[g + i]) * x[g + i];

@@ -39,7 +39,7 @@ void reference(const OpCall& call) {
   const Op rope = {.def = &kRopeTable, .attrs = Attrs::of(a.rope)};
   for (size_t i = 0; i < 2; ++i) {
     const TensorView& y = call.out[i];
-    std::vector<float> values(static_cast<size_t>(y.shape.elems()));
+    std::vector<float> values(y.shape.elems());
     const TensorView z =
         make_view(reinterpret_cast<std::byte*>(values.data()), DType::f32, y.shape);
     kRmsNorm.reference({&norm, call.in.subspan(2 * i, 2), {&z, 1}, call.axis, call.part});

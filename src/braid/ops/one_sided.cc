@@ -22,8 +22,8 @@ void require_block(std::string_view op, std::string_view operand, const ValueTyp
 
 std::vector<ValueType> infer_moves(std::string_view op, const Attrs& attrs, TypeList in) {
   for (const Move& move : attrs.as<MoveAttrs>().moves) {
-    const ValueType& src = in[static_cast<size_t>(move.src)];
-    const ValueType& dst = in[static_cast<size_t>(move.dst)];
+    const ValueType& src = in[move.src];
+    const ValueType& dst = in[move.dst];
     require_block(op, "the source", src, move.src_row, move.src_head, move);
     require_block(op, "the destination", dst, move.dst_row, move.dst_head, move);
     require_dim(op, "the destination", dst, 3, src.shape[3]);
@@ -45,7 +45,7 @@ std::vector<Transfer> transfers_of(const Attrs& attrs, TypeList in, const Work& 
   const auto& a = attrs.as<MoveAttrs>();
   std::vector<Transfer> transfers;
   for (const Move& move : a.moves) {
-    const ValueType& type = in[static_cast<size_t>(move.src)];
+    const ValueType& type = in[move.src];
     const auto B = static_cast<double>(work.extents.of(type.axis, type.shape[0]));
     transfers.push_back(
         {.peer = move.peer,
@@ -78,7 +78,7 @@ std::vector<ValueType> infer_sync(const Attrs& attrs, TypeList in) {
   const auto& a = attrs.as<SyncAttrs>();
   BRAID_CHECK(in.size() >= kSyncFirstClosed + kSyncMaxClosed, "{} inputs", in.size());
   for (int index : a.opened_arrivals) {
-    BRAID_CHECK(a.opens.at(static_cast<size_t>(index)).dtype == DType::i32);
+    BRAID_CHECK(a.opens.at(index).dtype == DType::i32);
   }
   return a.opens;
 }

@@ -69,7 +69,7 @@ void order_queries(const OpCall& call) {
 }
 
 void restore_states(const OpCall& call) {
-  const auto bytes = static_cast<size_t>(bytes_of(DType::f32, call.in[0].shape[3]));
+  const size_t bytes = bytes_of(DType::f32, call.in[0].shape[3]);
   for_each_row(call, [&](int64_t ordered, int64_t own) {
     std::memcpy(call.out[0].row(own), call.in[0].row(ordered), bytes);
     for (size_t i : {1u, 2u}) {

@@ -61,9 +61,9 @@ void paid(const OpCall& call) {
         std::vector<std::pair<float*, double>> scores;
         double top = -INFINITY, sum = 0;
         for (int i = s.kv_begin; i < s.kv_end; ++i) {
-          const KvSegment& kv = a.kv[static_cast<size_t>(i)];
+          const KvSegment& kv = a.kv[i];
           const TensorView& k = call.in[static_cast<size_t>(kv.kv) + 1];
-          float* const out = call.out[static_cast<size_t>(kv.kv)].as<float>();
+          float* const out = call.out[kv.kv].as<float>();
           const Range keys = a.visible(s.position + r - s.row, kv);
           for (int64_t j = kv.row + keys.begin; j < kv.row + keys.end; ++j) {
             const auto y = load_row(k, j * a.kv_heads + kv_head);
@@ -130,7 +130,7 @@ void scores(const OpCall& call) {
         for (int64_t i = 0; i < r.keys; ++i) seen[key(i)] += static_cast<double>(r.queries);
       }
       for (int64_t j = 0; j < p.rows; ++j) {
-        const auto at = static_cast<size_t>(j);
+        const size_t at = j;
         call.out[0].as<float>()[(p.row + j) * heads + h] = static_cast<float>(sum[at] / seen[at]);
       }
     }

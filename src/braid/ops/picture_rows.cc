@@ -79,7 +79,7 @@ void reference_moves(const OpCall& call) {
     const TensorView& from = call.in[m.edges ? 1 : 0];
     for (int64_t i = 0; i < m.count && m.rows > 0; ++i) {
       std::memcpy(call.out[0].row(m.to + (i * m.to_stride)), from.row(m.from + (i * m.from_stride)),
-                  static_cast<size_t>(m.rows * from.row_bytes));
+                  m.rows * from.row_bytes);
     }
   }
 }
@@ -89,7 +89,7 @@ void reference_stats(const OpCall& call) {
   const TensorView& x = call.in[0];
   const int64_t of_group = x.cols() / groups;
   const double n = static_cast<double>(x.shape[0] * of_group);
-  std::vector<double> mean(static_cast<size_t>(groups)), squares(mean.size());
+  std::vector<double> mean(groups), squares(mean.size());
   for (int pass : {0, 1}) {
     for (int64_t i = 0; i < x.shape[0]; ++i) {
       const std::vector<float> row = load_row(x, i);

@@ -71,7 +71,7 @@ void rotate(float* head, double position, const std::vector<double>& frequencies
             const RopeAttrs& a) {
   const int64_t pairs = a.rotary_dim / 2;
   for (int64_t i = 0; i < pairs; ++i) {
-    const double angle = position * frequencies[static_cast<size_t>(i)];
+    const double angle = position * frequencies[i];
     const double c = std::cos(angle) * a.attention_factor;
     const double s = std::sin(angle) * a.attention_factor;
     float& x = head[a.pairing == RopePairing::half ? i : 2 * i];

@@ -58,7 +58,7 @@ void turn(const OpCall& call, Input x, Input norm, const TensorView& out) {
 void reference(const OpCall& call) {
   turn(call, kQ, kQNorm, call.out[0]);
   const TensorView& k = call.in[kK];
-  std::vector<std::byte> bytes(static_cast<size_t>(k.bytes()));
+  std::vector<std::byte> bytes(k.bytes());
   const TensorView turned = make_view(bytes.data(), k.dtype, k.shape);
   turn(call, kK, kKNorm, turned);
   const Op op = {.attrs = Attrs::of(KvAppendAttrs{call.attrs<RopeAppendAttrs>().rope.head_dim})};

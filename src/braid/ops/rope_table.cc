@@ -67,7 +67,7 @@ ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> plac
 Attrs localize(const Attrs& attrs, TypeList in, const ShardRule& rule, int rank) {
   auto local = attrs.as<RopeTableAttrs>();
   if (rule.inputs[0].is_shard(0)) {
-    const Range& own = rule.inputs[0].parts[static_cast<size_t>(rank)];
+    const Range& own = rule.inputs[0].parts[rank];
     local.first = local_rows(local, in[1].shape[0], own).first;
   }
   return Attrs::of(local);

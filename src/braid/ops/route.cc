@@ -76,7 +76,7 @@ ShardRule shard(const Attrs& attrs, TypeList, std::span<const Placement> placed,
 Attrs localize(const Attrs& attrs, TypeList, const ShardRule& rule, int rank) {
   auto local = attrs.as<RouteAttrs>();
   if (const Placement& begin = rule.outputs[kBegin]; begin.is_shard()) {
-    const Range& part = begin.parts[static_cast<size_t>(rank)];
+    const Range& part = begin.parts[rank];
     local.held = Range{part.begin, part.end - 1};
   }
   return Attrs::of(local);
@@ -101,9 +101,9 @@ void reference(const OpCall& call) {
 void best(std::span<const float> x, int64_t n, int32_t* index) {
   int64_t found = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    if (found == n && !(x[i] > x[static_cast<size_t>(index[n - 1])])) continue;
+    if (found == n && !(x[i] > x[index[n - 1]])) continue;
     int64_t at = found < n ? found++ : n - 1;
-    for (; at > 0 && x[i] > x[static_cast<size_t>(index[at - 1])]; --at) index[at] = index[at - 1];
+    for (; at > 0 && x[i] > x[index[at - 1]]; --at) index[at] = index[at - 1];
     index[at] = static_cast<int32_t>(i);
   }
 }
@@ -133,14 +133,14 @@ void drop_groups(const RouteAttrs& a, std::span<float> s) {
   const size_t size = s.size() / static_cast<size_t>(a.groups);
   std::array<float, kMaxExperts> value;
   std::array<int32_t, kMaxExperts> kept;
-  const auto groups = static_cast<size_t>(a.groups);
+  const size_t groups = a.groups;
   for (size_t g = 0; g < groups; ++g) {
     const auto experts = s.subspan(g * size, size);
     std::array<int32_t, 2> two;
     best(experts, std::min<int64_t>(2, std::ssize(experts)), two.data());
-    value[g] = experts[static_cast<size_t>(two[0])];
+    value[g] = experts[two[0]];
     if (a.group_score == GroupScore::two_best && size > 1) {
-      value[g] += experts[static_cast<size_t>(two[1])];
+      value[g] += experts[two[1]];
     }
   }
   best({value.data(), groups}, a.kept_groups, kept.data());
@@ -166,9 +166,9 @@ void choose_experts(const RouteAttrs& a, std::span<const float> logits, const fl
   if (a.groups > 1) drop_groups(a, c);
   best(c, a.top_k, expert);
 
-  const auto k = static_cast<size_t>(a.top_k);
+  const size_t k = a.top_k;
   const std::span<float> w(weight, k);
-  for (size_t j = 0; j < k; ++j) w[j] = s[static_cast<size_t>(expert[j])];
+  for (size_t j = 0; j < k; ++j) w[j] = s[expert[j]];
   if (a.weight == RouteWeight::softmax) to_scores(RouteScore::softmax, w);
   if (a.weight == RouteWeight::normalised) {
     float sum = kLeastSum;
@@ -192,7 +192,7 @@ int64_t sort_choices(int64_t T, int64_t k, Range held, int32_t* place, int32_t* 
   for (int64_t i = 0; i < T * k; ++i) {
     const int32_t expert = std::exchange(place[i], -1);
     if (!own(expert)) continue;
-    const int32_t row = next[static_cast<size_t>(expert - held.begin)]++;
+    const int32_t row = next[expert - held.begin]++;
     token[row] = static_cast<int32_t>(i / k);
     place[i] = row;
   }

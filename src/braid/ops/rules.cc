@@ -58,7 +58,7 @@ ShardRule replicate_all(size_t inputs, size_t outputs) {
 }
 
 std::vector<float> load_row(const TensorView& view, int64_t r) {
-  std::vector<float> row(static_cast<size_t>(view.cols()));
+  std::vector<float> row(view.cols());
   dequantize_row(view.dtype, view.row(r), row.data(), view.cols());
   return row;
 }

@@ -104,36 +104,40 @@ int phase_of(const Attrs& attrs, size_t input) {
   return attrs.as<SegmentAttentionAttrs>().phase_of(input);
 }
 
-std::vector<double> phase_work(const Attrs& attrs, bool early) {
-  return attrs.as<SegmentAttentionAttrs>().pairs(early);
+int parts(const Attrs& attrs) {
+  return attrs.as<SegmentAttentionAttrs>().parts();
 }
 
-bool has_early(const Attrs& attrs) {
-  return attrs.as<SegmentAttentionAttrs>().has_early();
+std::vector<double> phase_work(const Attrs& attrs, int part) {
+  return attrs.as<SegmentAttentionAttrs>().pairs(part);
 }
 
 // A push takes its source rows, and rows stored at ranks that the push tells.
-bool early_for(const Op& op, const Op& taker) {
-  if (taker.def != &kPush) return false;
+int part_for(const Op& op, const Op& taker) {
   using Out = QSegment::Out;
   const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
+  if (taker.def != &kPush || !attrs.finalize) return kLastPart;
   const auto& push = taker.attrs.as<MoveAttrs>();
   const auto takes = [&](Out out) {
     if (out == Out::o) return false;
     const ValueId id = op.inputs[SegmentAttentionAttrs::kFirstResult + static_cast<size_t>(out)];
     return id != kNoValue && std::ranges::count(taker.inputs, id) > 0;
   };
-  return attrs.finalize && std::ranges::all_of(attrs.q, [&](const QSegment& s) {
-           const bool told = s.owner >= 0 && std::ranges::count(push.told, s.owner) > 0;
-           return s.early || !(told || takes(s.out));
-         });
+  int latest = 0;
+  for (const QSegment& s : attrs.q) {
+    const bool told = s.owner >= 0 && std::ranges::count(push.told, s.owner) > 0;
+    if (!told && !takes(s.out)) continue;
+    if (s.part == kLastPart) return kLastPart;
+    latest = std::max(latest, s.part);
+  }
+  return latest;
 }
 
 constexpr PhaseTraits kPhases = {.last = last_phase,
                                  .of_input = phase_of,
+                                 .parts = parts,
                                  .work = phase_work,
-                                 .has_early = has_early,
-                                 .early_for = early_for};
+                                 .part_for = part_for};
 
 ShardRule no_rule(const Attrs&, TypeList in, std::span<const Placement>, int) {
   return replicate_all(in.size(), 0);
@@ -149,7 +153,7 @@ void reference(const OpCall& call) {
   constexpr size_t kQ = SegmentAttentionAttrs::kFirstQ;
   const int64_t D = call.in[0].shape[3];
   const int64_t sequences = call.rows();
-  std::vector<double> acc(static_cast<size_t>(D));
+  std::vector<double> acc(D);
   for (int64_t b = 0; b < sequences; ++b) {
     for (const QSegment& s : a.q) {
       for (int64_t r = 0; r < s.rows; ++r) {
@@ -185,7 +189,7 @@ void reference(const OpCall& call) {
               m = top;
             }
           }
-          std::vector<float> row(static_cast<size_t>(D));
+          std::vector<float> row(D);
           for (int64_t d = 0; d < D; ++d) {
             row[d] = static_cast<float>(!a.finalize ? acc[d] : l > 0 ? acc[d] / l : 0);
           }
@@ -250,14 +254,16 @@ int SegmentAttentionAttrs::phase_of(size_t input) const {
   return input < kFirstQ ? 0 : phase;
 }
 
-bool SegmentAttentionAttrs::has_early() const {
-  return std::ranges::any_of(q, &QSegment::early);
+int SegmentAttentionAttrs::parts() const {
+  int parts = 0;
+  for (const QSegment& s : q) parts = std::max(parts, s.part + 1);
+  return parts;
 }
 
-std::vector<double> SegmentAttentionAttrs::pairs(bool early_alone) const {
+std::vector<double> SegmentAttentionAttrs::pairs(std::optional<int> part) const {
   std::vector<double> pairs(static_cast<size_t>(last_phase()) + 1);
   for (const QSegment& s : q) {
-    if (early_alone && !s.early) continue;
+    if (part && *part != s.part) continue;
     for (int i = s.kv_begin; i < s.kv_end; ++i) {
       const KvSegment& keys = kv[i];
       double& sum = pairs[std::max(s.phase, keys.phase)];

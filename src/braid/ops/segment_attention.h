@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "braid/program/builder.h"
 
@@ -33,9 +34,9 @@ namespace braid::ops {
 // inside may begin before the pulls have ended, and any other kernel runs after all pulls. KV
 // segments are in the order of their phases.
 //
-// Results of `early` segments are wanted before the call ends. A push that takes only early
-// results may start as soon as a kernel has made all of them. If early rows go to `send`, other
-// rows for other ranks go to `rest`.
+// Results are made in parts, in order (kLastPart). A push that takes a part before the last alone
+// may start as soon as a kernel has made the part. If rows of such a part go to `send`, other rows
+// for other ranks go to `rest`.
 constexpr int64_t kUnlimited = -1;
 
 // KV segments that every kernel with waits inside takes in a call.
@@ -56,7 +57,7 @@ struct QSegment {
   int kv_begin = 0;  // KV segments [kv_begin, kv_end) are seen
   int kv_end = 0;
   int phase = 0;
-  bool early = false;
+  int part = kLastPart;
   bool operator==(const QSegment&) const = default;
 };
 
@@ -101,10 +102,10 @@ struct SegmentAttentionAttrs {
   int last_phase() const;
   // Phase of the first rows that the call reads from an input. -1: reads none.
   int phase_of(size_t input) const;
-  bool has_early() const;
-  // Pairs of a query and a visible key, by the phase that completes both: [last_phase() + 1]; for
-  // early segments alone.
-  std::vector<double> pairs(bool early_alone = false) const;
+  int parts() const;  // before the last
+  // Pairs of a query and a visible key, by the phase that completes both: [last_phase() + 1]; of
+  // one part or of all.
+  std::vector<double> pairs(std::optional<int> part = {}) const;
 
   bool operator==(const SegmentAttentionAttrs&) const = default;
   template <class F>
@@ -118,7 +119,7 @@ struct SegmentAttentionAttrs {
     f("load_state", load_state);
     f("finalize", finalize);
     if (last_phase() > 0) f("phases", last_phase() + 1);
-    if (has_early()) f("early", std::ranges::count(q, true, &QSegment::early));
+    if (parts() > 0) f("early", std::ssize(q) - std::ranges::count(q, kLastPart, &QSegment::part));
   }
 };
 

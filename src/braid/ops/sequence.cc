@@ -38,7 +38,7 @@ ShardRule shard_copy(const Attrs&, TypeList, std::span<const Placement>, int) {
 void reference_copy(const OpCall& call) {
   const TensorView &x = call.in[0], &y = call.out[0];
   const int64_t rows = x.shape.rank() == 4 ? x.shape[1] : x.shape[0];
-  std::memcpy(y.data, x.data, static_cast<size_t>(x.bytes() / rows * call.extents().shard));
+  std::memcpy(y.data, x.data, x.bytes() / rows * call.extents().shard);
 }
 
 void require_cache(std::string_view op, const ValueType& cache) {
@@ -139,7 +139,7 @@ void reference_pick(const OpCall& call) {
   const auto* rows = call.in[1].as<const int32_t>();
   const int64_t first = call.part->begin.of(call.axis, 0);
   for (int64_t i = 0; i < call.extents().row; ++i) {
-    const std::vector<float> zeros(static_cast<size_t>(call.in[0].cols()));
+    const std::vector<float> zeros(call.in[0].cols());
     store_row(call.out[0], i, rows[i] < 0 ? zeros : load_row(call.in[0], rows[i] - first));
   }
 }

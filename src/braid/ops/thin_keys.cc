@@ -90,15 +90,15 @@ std::vector<double> importance(const OpCall& call, const ThinnedPart& part, int6
   const auto& a = call.attrs<ThinKeysAttrs>();
   const TensorView &q = call.in[part.by == By::q ? 0 : kScorers], &k = call.in[1];
   const int64_t D = k.shape[3], heads = k.shape[2], n = part.rows;
-  std::vector<double> paid(static_cast<size_t>(n));
+  std::vector<double> paid(n);
   if (part.by == By::scores) {
     for (int64_t j = 0; j < n; ++j) {
-      paid[static_cast<size_t>(j)] = q.as<const float>()[(part.q_row + j) * heads + h];
+      paid[j] = q.as<const float>()[(part.q_row + j) * heads + h];
     }
     return paid;
   }
-  std::vector<double> scores(static_cast<size_t>(n));
-  std::vector<float> x(static_cast<size_t>(D)), y(static_cast<size_t>(D));
+  std::vector<double> scores(n);
+  std::vector<float> x(D), y(D);
   for (int64_t t = 0; t < part.queries; ++t) {
     const int64_t seen = std::min(n, part.sees + t);
     for (int64_t g = 0; g < a.group; ++g) {
@@ -108,21 +108,20 @@ std::vector<double> importance(const OpCall& call, const ThinnedPart& part, int6
       for (int64_t j = 0; j < seen; ++j) {
         dequantize_row(k.dtype, k.row((part.k_row + j) * heads + h), y.data(), D);
         const double s = a.scale * std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
-        scores[static_cast<size_t>(j)] = s;
+        scores[j] = s;
         top = std::max(top, s);
       }
       for (int64_t j = 0; j < seen; ++j) {
-        double& s = scores[static_cast<size_t>(j)];
+        double& s = scores[j];
         sum += s = std::exp(s - top);
       }
       for (int64_t j = 0; j < seen; ++j) {
-        paid[static_cast<size_t>(j)] += scores[static_cast<size_t>(j)] / sum;
+        paid[j] += scores[j] / sum;
       }
     }
   }
   for (int64_t j = 0; j < n; ++j) {
-    paid[static_cast<size_t>(j)] /=
-        static_cast<double>(part.queries - std::max<int64_t>(0, j + 1 - part.sees));
+    paid[j] /= static_cast<double>(part.queries - std::max<int64_t>(0, j + 1 - part.sees));
   }
   return paid;
 }
@@ -132,16 +131,15 @@ std::vector<int32_t> order_keys(const OpCall& call, const ThinnedPart& part, int
   const auto& a = call.attrs<ThinKeysAttrs>();
   const int64_t n = part.rows;
   const std::vector<double> paid = importance(call, part, h);
-  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::vector<int32_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   const auto rest = order.begin() + std::min(part.sinks, n);
   // The last ones behind the sinks, from the last on.
   const int64_t recent = std::min<int64_t>(a.recent, order.end() - rest);
   std::rotate(rest, order.end() - recent, order.end());
   std::reverse(rest, rest + recent);
-  std::stable_sort(rest + recent, order.end(), [&](int32_t i, int32_t j) {
-    return paid[static_cast<size_t>(i)] > paid[static_cast<size_t>(j)];
-  });
+  std::stable_sort(rest + recent, order.end(),
+                   [&](int32_t i, int32_t j) { return paid[i] > paid[j]; });
   return order;
 }
 
@@ -162,10 +160,10 @@ void thin_part(const OpCall& call, size_t part, int64_t h) {
   for (size_t i = 0; i < part; ++i) to += parts[i].keep, first += parts[i].rows;
   const std::vector<int32_t> order = order_keys(call, p, h);
   for (int64_t i = 0; call.out.size() > 2 && i < p.rows; ++i) {
-    call.out[2].as<int32_t>()[(first + i) * heads + h] = order[static_cast<size_t>(i)];
+    call.out[2].as<int32_t>()[(first + i) * heads + h] = order[i];
   }
   for (int64_t i = 0; i < p.keep; ++i, ++to) {
-    const int64_t from = p.k_row + order[static_cast<size_t>(i)];
+    const int64_t from = p.k_row + order[i];
     for (size_t v : {0u, 1u}) {
       std::memcpy(call.out[v].row(to * heads + h), call.in[1 + v].row(from * heads + h), bytes);
     }

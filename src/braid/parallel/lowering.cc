@@ -65,9 +65,7 @@ class Lowering {
   }
 
  private:
-  ValueId mapped(ValueId logical) const {
-    return logical == kNoValue ? kNoValue : map_[static_cast<size_t>(logical)];
-  }
+  ValueId mapped(ValueId logical) const { return logical == kNoValue ? kNoValue : map_[logical]; }
   // Where an input, a weight or a state is.
   Placement given(const Value& value) const {
     if (value.kind != ValueKind::input || plan_.rows) return plan_.placement_of(value.name);
@@ -110,7 +108,7 @@ class Lowering {
   }
 
   void lower(int index) {
-    const Op& op = logical_.ops[static_cast<size_t>(index)];
+    const Op& op = logical_.ops[index];
     if (plan_.tokens && plan_.tokens->apart) {
       if (op.def == &ops::kKvAppend) {
         appended_[op.inputs[3]] = {op.inputs[0], op.inputs[1]};
@@ -149,7 +147,7 @@ class Lowering {
       const Value& value = logical_.value(op.outputs[i]);
       const ValueId out = made_.add(value.kind, value.name, value.type, rule.outputs[i], index,
                                     made_.row_width(*op.def, inputs));
-      map_[static_cast<size_t>(op.outputs[i])] = out;
+      map_[op.outputs[i]] = out;
       outputs.push_back(out);
     }
     made_.append(*op.def, op.attrs, types, rule, inputs, outputs, op);
@@ -171,7 +169,7 @@ class Lowering {
         made_.add(ValueKind::computed, logical_.value(op.outputs[0]).name, type, {}, index);
     made_.append(ops::kAllReduce, Attrs::of(ops::CommAttrs{"dp", plan_.groups}), {&type, 1}, rule,
                  {picked}, {sum}, op);
-    map_[static_cast<size_t>(op.outputs[0])] = sum;
+    map_[op.outputs[0]] = sum;
   }
 
   // For a mixture's block: dispatch stands in the route's place, so ops between route and experts
@@ -361,7 +359,7 @@ class Lowering {
 
   // Records a logical value as the ranks' value `made`.
   void define(ValueId logical, ValueId made, const Placement& placement) {
-    map_[static_cast<size_t>(logical)] = made;
+    map_[logical] = made;
     made_.place(made, logical_.value(logical).type, placement);
   }
 

@@ -80,7 +80,7 @@ bool same_groups(const Mesh& a, const Mesh& b, const std::string& axis) {
 
 std::vector<MeshGroup> groups_of(int rank, std::span<const Mesh> meshes) {
   std::vector<MeshGroup> groups;
-  std::vector<int> world(static_cast<size_t>(meshes.front().size()));
+  std::vector<int> world(meshes.front().size());
   std::iota(world.begin(), world.end(), 0);
   groups.push_back({"world", std::move(world), "world"});
   for (size_t m = 0; m < meshes.size(); ++m) {

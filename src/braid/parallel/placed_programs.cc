@@ -112,7 +112,7 @@ void PlacedPrograms::append(const OpDef& def, const Attrs& attrs, TypeList types
 }
 
 bool PlacedPrograms::divides_into_token_parts(ValueId id) const {
-  const ValueType& whole = common_[static_cast<size_t>(id)].whole;
+  const ValueType& whole = common_[id].whole;
   return whole.axis == BatchAxis::token && whole.shape.rank() == 2 &&
          whole.shape[0] == logical_.capacity.token;
 }
@@ -166,7 +166,7 @@ ValueId PlacedPrograms::convert(ValueId id, const Placement& want, const Op* con
   BRAID_CHECK(producer >= 0 || consumer != nullptr, "an input that nothing reads is converted");
   const ValueType whole = common(id).whole;
   const ValueId made = add(ValueKind::computed, "", whole, want, producer);
-  const Op& source = producer >= 0 ? logical_.ops[static_cast<size_t>(producer)] : *consumer;
+  const Op& source = producer >= 0 ? logical_.ops[producer] : *consumer;
   append(*def, attrs, {&whole, 1}, {{have}, {want}}, {id}, {made}, source);
   if (to_columns) return made;
   return (to_parts ? common(id).token_parts : common(id).replicated) = made;
@@ -189,7 +189,7 @@ void PlacedPrograms::end_builders(std::vector<Builder>& builders, int producer) 
 
 void PlacedPrograms::place(ValueId made, const ValueType& whole, const Placement& placement) {
   common(made).whole = whole;
-  for (RankProgram& rank : ranks_) rank.placements[static_cast<size_t>(made)] = placement;
+  for (RankProgram& rank : ranks_) rank.placements[made] = placement;
 }
 
 }  // namespace braid

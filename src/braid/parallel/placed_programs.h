@@ -23,15 +23,11 @@ class PlacedPrograms {
 
   // A shard of tokens for each rank, divided as evenly as possible.
   const Placement& token_parts() const { return token_parts_; }
-  const Placement& placed(ValueId id) const {
-    return ranks_[0].placements[static_cast<size_t>(id)];
-  }
+  const Placement& placed(ValueId id) const { return ranks_[0].placements[id]; }
   // Whether a shard of the value may be token_parts().
   bool divides_into_token_parts(ValueId id) const;
   // Whether a conversion has made the value whole on every rank.
-  bool is_known_whole(ValueId id) const {
-    return common_[static_cast<size_t>(id)].replicated != kNoValue;
-  }
+  bool is_known_whole(ValueId id) const { return common_[id].replicated != kNoValue; }
 
   // The columns of expert_gated's h [R, F] on each rank, if ranks share an expert's width; none for
   // other ops.
@@ -67,8 +63,8 @@ class PlacedPrograms {
     ValueId replicated = kNoValue;  // the same value, converted once
     ValueId token_parts = kNoValue;
   };
-  const Placement& width(ValueId id) const { return common_[static_cast<size_t>(id)].width; }
-  Common& common(ValueId id) { return common_[static_cast<size_t>(id)]; }
+  const Placement& width(ValueId id) const { return common_[id].width; }
+  Common& common(ValueId id) { return common_[id]; }
   ValueType local_type(const ValueType& whole, const Placement& placement, int rank) const;
 
   const Program& logical_;

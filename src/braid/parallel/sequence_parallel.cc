@@ -86,7 +86,7 @@ std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vec
   inputs[0] = kept[0];
   std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
   inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
-  std::vector<int> world(static_cast<size_t>(P));
+  std::vector<int> world(P);
   std::iota(world.begin(), world.end(), 0);
   return b.op(ops::kSync,
               Attrs::of(ops::SyncAttrs{.axis = "world",

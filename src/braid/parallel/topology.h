@@ -3,11 +3,15 @@
 #include <string>
 #include <string_view>
 
+#include "braid/base/enum_array.h"
+
 namespace braid {
 
 // Class of the path between two ranks; traffic is counted by class.
 enum class LinkClass { device, machine, cluster };
 std::string_view to_string(LinkClass link);
+template <class T>
+using PerLink = EnumArray<LinkClass, T, 3>;
 
 struct Link {
   double bytes_per_second = 0;

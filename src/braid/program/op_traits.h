@@ -6,6 +6,7 @@
 
 #include "braid/program/attrs.h"
 #include "braid/program/value.h"
+#include "braid/program/wait.h"
 
 // Traits of an op, for making, checking and pricing Schedules. An OpDef names its kind's traits:
 // schedule/ and backend/ know no op by name.
@@ -50,16 +51,18 @@ struct RateTraits {
 };
 
 // The phases of a call, between which a kernel may wait (Wait). Each phase begins with its inputs;
-// phase 0 begins with the call. Early results are done before the call ends.
+// phase 0 begins with the call. Results are made in parts, in order (kLastPart); work for an
+// earlier part comes first.
 struct PhaseTraits {
   int (*last)(const Attrs& attrs);
   // The phase of an input's first access; -1: this rank accesses none of the input.
   int (*of_input)(const Attrs& attrs, size_t input);
-  // Amounts of work by phase, [last + 1]: for all results, or for early results alone.
-  std::vector<double> (*work)(const Attrs& attrs, bool early);
-  bool (*has_early)(const Attrs& attrs);
-  // Whether `taker` takes no other results of `op` than early ones.
-  bool (*early_for)(const Op& op, const Op& taker);
+  // Number of parts before the last.
+  int (*parts)(const Attrs& attrs);
+  // Amounts of work for a part by phase, [last + 1].
+  std::vector<double> (*work)(const Attrs& attrs, int part);
+  // The latest part with results of `op` that `taker` takes.
+  int (*part_for)(const Op& op, const Op& taker);
 };
 
 }  // namespace braid

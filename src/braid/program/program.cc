@@ -82,7 +82,7 @@ void verify(const Program& program) {
   std::unordered_set<std::string_view> names;
   for (ValueId id = 0; id < count; ++id) {
     const Value& value = program.value(id);
-    made[static_cast<size_t>(id)] = value.kind != ValueKind::computed;
+    made[id] = value.kind != ValueKind::computed;
     if (value.kind == ValueKind::computed) continue;
     BRAID_CHECK(!value.name.empty() && names.insert(value.name).second,
                 "value {} has no name of its own: '{}'", id, value.name);
@@ -93,15 +93,15 @@ void verify(const Program& program) {
     for (ValueId id : op.inputs) {
       if (id == kNoValue) continue;
       BRAID_CHECK(0 <= id && id < count, "op {} reads value {}", op.def->kind, id);
-      BRAID_CHECK(made[static_cast<size_t>(id)], "%{} is read before it is made: {}", id, where());
+      BRAID_CHECK(made[id], "%{} is read before it is made: {}", id, where());
     }
     for (ValueId id : op.outputs) {
       BRAID_CHECK(0 <= id && id < count, "op {} makes value {}", op.def->kind, id);
-      BRAID_CHECK(!made[static_cast<size_t>(id)], "%{} is made twice: {}", id, where());
-      made[static_cast<size_t>(id)] = true;
+      BRAID_CHECK(!made[id], "%{} is made twice: {}", id, where());
+      made[id] = true;
     }
     for (int index : op.def->mutated_inputs) {
-      const ValueId id = op.inputs.at(static_cast<size_t>(index));
+      const ValueId id = op.inputs.at(index);
       if (id == kNoValue) continue;
       const ValueKind kind = program.value(id).kind;
       BRAID_CHECK(kind == ValueKind::state || kind == ValueKind::computed,
@@ -111,8 +111,7 @@ void verify(const Program& program) {
                 "output types differ from the shape rule: {}", where());
   }
   for (ValueId id : program.outputs) {
-    BRAID_CHECK(0 <= id && id < count && made[static_cast<size_t>(id)], "output %{} is not made",
-                id);
+    BRAID_CHECK(0 <= id && id < count && made[id], "output %{} is not made", id);
   }
 }
 

@@ -18,7 +18,7 @@ struct Program {
   std::vector<ValueId> outputs;
   int expert_ranks = 1;  // ranks that divide expert rows; the capacity counts all ranks' rows
 
-  const Value& value(ValueId id) const { return values.at(static_cast<size_t>(id)); }
+  const Value& value(ValueId id) const { return values.at(id); }
   std::optional<ValueId> find(std::string_view value_name) const;
 
   // Most expert rows of `tokens` tokens: as many per token as in the whole batch.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "braid/base/enum_array.h"
+
 namespace braid {
 
 // The queues of a rank. Launches of a stream run in recorded order; streams run beside each other
@@ -16,9 +18,12 @@ enum class Stream : uint8_t {
 constexpr int kNumStreams = 3;
 constexpr std::array<Stream, kNumStreams> kStreams = {Stream::compute, Stream::comm, Stream::side};
 
+template <class T>
+using PerStream = EnumArray<Stream, T, kNumStreams>;
+
 constexpr std::string_view to_string(Stream stream) {
-  constexpr std::array<std::string_view, kNumStreams> kNames = {"compute", "comm", "side"};
-  return kNames[static_cast<size_t>(stream)];
+  constexpr PerStream<std::string_view> kNames = {"compute", "comm", "side"};
+  return kNames[stream];
 }
 
 }  // namespace braid

@@ -121,8 +121,7 @@ bool Executor::merged(ValueId id) const {
   if (id == kNoValue) return false;
   const Value& value = program_.value(id);
   const bool in_arena = value.kind == ValueKind::input || value.kind == ValueKind::computed;
-  return in_arena && value.type.axis != BatchAxis::none &&
-         schedule_.memory.merged[static_cast<size_t>(id)];
+  return in_arena && value.type.axis != BatchAxis::none && schedule_.memory.merged[id];
 }
 
 size_t Executor::part_index(int first, int count) const {

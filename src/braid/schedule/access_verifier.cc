@@ -27,7 +27,7 @@ class AccessCheck {
 
  private:
   void check_inputs_are_made() const {
-    const auto M = static_cast<size_t>(rank_.micro_batches());
+    const size_t M = rank_.micro_batches();
     std::vector<int> maker(program_.values.size() * M, -1);
     const auto made_by = [&](ValueId id, int mb) -> int& {
       return maker[static_cast<size_t>(id) * M + static_cast<size_t>(mb)];
@@ -135,9 +135,9 @@ class AccessCheck {
     if (together || order_.before_access(a, b, std::max(then.phase, 0))) return;
     const Op& op = program_.ops[then.op];
     const Op& other = program_.ops[first.op];
-    // Early results: their launch starts the taker after the results are present.
-    if (rank_.launch(b).takes_early(a) && first.writes && !then.writes &&
-        may_take_early(program_, rank_.launch(b), rank_.launch(a))) {
+    // Parts of results: their launch starts the taker after the parts are present.
+    if (rank_.launch(b).takes_part_of(a) && first.writes && !then.writes &&
+        part_taken(program_, rank_.launch(b), rank_.launch(a)) != kLastPart) {
       return;
     }
     if (id == kNoValue || program_.value(id).kind == ValueKind::state) {

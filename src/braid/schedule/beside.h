@@ -5,8 +5,8 @@
 namespace braid {
 
 // Sets Launch::beside in all launches: launches of other streams that come neither before nor after
-// the launch. A launch that takes early results counts their maker as beside. The maker does not
-// count the taker, because the maker itself asks for the taker's transfers.
+// the launch. A launch with a partial wait counts the awaited launch as beside. The awaited launch
+// does not count the waiting launch, because it asks for that launch's transfers itself.
 void find_beside(const Program& program, Schedule& schedule);
 
 }  // namespace braid

@@ -92,7 +92,7 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
   }
   work.extents.expert_row = program.even_expert_rows(work.extents.token);
   LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
-  cost.units = profile_.stream_units[static_cast<size_t>(stream)];
+  cost.units = profile_.stream_units[stream];
   cost.ranks = communicating_ranks(op, topology_.ranks());
   if (!communicates(op) || op.def->collective.computes) add_computation(cost, op, in, work);
   if (cost.ranks > 1) add_communication(cost, op, stream);
@@ -142,7 +142,7 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   // A collective takes as many units as saturate its link.
   const double speed = far ? cluster.bytes_per_second : machine.bytes_per_second;
   const double movers = std::clamp(std::ceil(speed / profile_.unit_bytes_per_second), 1.0,
-                                   profile_.stream_units[static_cast<size_t>(stream)]);
+                                   profile_.stream_units[stream]);
   const double mover_speed = movers * profile_.unit_bytes_per_second;
 
   const CollectiveTraits& traits = op.def->collective;

@@ -47,7 +47,7 @@ Dependencies dependencies_of(const Program& program) {
     for (size_t k = 0; k < op.inputs.size(); ++k) {
       const ValueId id = op.inputs[k];
       if (id == kNoValue) continue;
-      const auto v = static_cast<size_t>(id);
+      const size_t v = id;
       if (maker[v] >= 0) add(result.same[i], maker[v]);
       if (!tracked[v]) continue;
       Accesses& access = accesses[v];

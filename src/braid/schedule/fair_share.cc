@@ -83,7 +83,7 @@ void FairShare::share_out() {
     for (int handle : active_) {
       Activity& a = activities_[handle];
       const auto full = [&](const Use& use) {
-        const auto r = static_cast<size_t>(use.resource);
+        const size_t r = use.resource;
         return use.share > 0 && wanted_[r] * level >= free_[r] * (1 - kSlack);
       };
       if (!a.frozen && std::ranges::any_of(a.uses, full)) {
@@ -98,7 +98,7 @@ void FairShare::share_out() {
       if (a.frozen || a.speed == 1) continue;
       a.frozen = true;
       for (const Use& use : a.uses) {
-        const auto r = static_cast<size_t>(use.resource);
+        const size_t r = use.resource;
         wanted_[r] -= use.share;
         free_[r] -= use.share * a.speed;
         if (wanted_[r] < kSlack) wanted_[r] = 0;

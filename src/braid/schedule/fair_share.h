@@ -15,7 +15,7 @@ class FairShare {
     double share = 0;  // of the resource, at full speed; 0 to 1
   };
 
-  explicit FairShare(int resources) : load_(static_cast<size_t>(resources)) {}
+  explicit FairShare(int resources) : load_(resources) {}
 
   // Begins an activity that alone takes `seconds` (>= 0); returns its handle. The advance() behind
   // the activity's end frees the handle for reuse.

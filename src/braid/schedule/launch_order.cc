@@ -13,7 +13,7 @@ LaunchOrder::LaunchOrder(std::span<const Launch> launches) {
 LaunchOrder::Pending LaunchOrder::begin(Stream stream) const {
   Pending pending;
   pending.order_ = this;
-  pending.clock_ = next_[static_cast<size_t>(stream)];
+  pending.clock_ = next_[stream];
   return pending;
 }
 
@@ -28,23 +28,20 @@ void LaunchOrder::join(Clock& clock, const Clock& other) {
 }
 
 void LaunchOrder::add(Stream stream, std::span<const Wait> waits) {
-  const auto s = static_cast<size_t>(stream);
-  Clock clock = next_[s];
+  Clock clock = next_[stream];
   for (const Wait& wait : waits) {
-    if (!wait.inside()) {
-      join(clock, wait.results == Results::early ? clock_[wait.launch] : end_[wait.launch]);
-    }
+    if (!wait.inside()) join(clock, wait.partial() ? clock_[wait.launch] : end_[wait.launch]);
   }
   stream_.push_back(stream);
-  position_.push_back(next_[s][s]);
+  position_.push_back(next_[stream][stream]);
   clock_.push_back(clock);
   Clock access = clock;
   bool apart = false;  // accesses do not all begin with the launch
   int last = 0;
   for (const Wait& wait : waits) {
     last = std::max(last, wait.phase);
-    apart = apart || wait.inside() || wait.results == Results::early;
-    if (wait.inside() || wait.results == Results::all) continue;
+    apart = apart || wait.inside() || wait.partial();
+    if (wait.inside() || !wait.partial()) continue;
     const Clock& begin = access_clock(wait.launch);
     for (size_t i = 0; i < access.size(); ++i) access[i] = std::min(access[i], begin[i]);
   }
@@ -58,9 +55,9 @@ void LaunchOrder::add(Stream stream, std::span<const Wait> waits) {
     }
     phases.push_back(access);
   }
-  ++clock[s];
+  ++clock[stream];
   end_.push_back(clock);
-  next_[s] = clock;
+  next_[stream] = clock;
 }
 
 const LaunchOrder::Clock& LaunchOrder::access_clock(int b, int phase) const {

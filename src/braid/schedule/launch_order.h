@@ -13,15 +13,15 @@ struct Launch;
 
 // Order of a rank's launches: the launches known to have ended before a launch begins. Streams run
 // in order, and waits join streams. A launch ends after the launches it waits for inside. A launch
-// that takes early results begins after the begin of the results' launch. Two vector clocks per
-// launch, and a clock for each phase; a query costs a comparison.
+// with a partial wait begins after the begin of the awaited launch. Two vector clocks per launch,
+// and a clock for each phase; a query costs a comparison.
 class LaunchOrder {
  public:
   LaunchOrder() = default;
   explicit LaunchOrder(std::span<const Launch> launches);
 
   // For each stream, launches that have ended before `launch` begins.
-  const std::array<int, kNumStreams>& clock(int launch) const { return clock_[launch]; }
+  const PerStream<int>& clock(int launch) const { return clock_[launch]; }
 
   // Knowledge about a stream's next launch, while its waits are collected.
   class Pending {
@@ -32,7 +32,7 @@ class LaunchOrder {
    private:
     friend class LaunchOrder;
     const LaunchOrder* order_ = nullptr;
-    std::array<int, kNumStreams> clock_{};
+    PerStream<int> clock_{};
   };
   Pending begin(Stream stream) const;
 
@@ -42,9 +42,9 @@ class LaunchOrder {
   // Launch a has ended before launch b begins.
   bool before(int a, int b) const { return ended(a, clock_[b]); }
   // For each stream, launches that have ended before launch b accesses memory in `phase`, after all
-  // waits up to this phase. The launch that makes early results starts the taker's transfers, so
-  // these transfers may begin with that launch.
-  const std::array<int, kNumStreams>& access_clock(int b, int phase = 0) const;
+  // waits up to this phase. The launch of a partial wait starts the waiter's transfers, so these
+  // transfers may begin with that launch.
+  const PerStream<int>& access_clock(int b, int phase = 0) const;
   // Launch a has ended before launch b accesses memory in this phase.
   bool before_access(int a, int b, int phase = 0) const { return ended(a, access_clock(b, phase)); }
   // A launch's place in its stream.
@@ -53,11 +53,9 @@ class LaunchOrder {
   int size() const { return static_cast<int>(stream_.size()); }
 
  private:
-  using Clock = std::array<int, kNumStreams>;  // ended launches of each stream
+  using Clock = PerStream<int>;  // ended launches of each stream
 
-  bool ended(int a, const Clock& clock) const {
-    return clock[static_cast<size_t>(stream(a))] > position(a);
-  }
+  bool ended(int a, const Clock& clock) const { return clock[stream(a)] > position(a); }
   static void join(Clock& clock, const Clock& other);
 
   std::vector<Stream> stream_;             // [launches]
@@ -65,7 +63,7 @@ class LaunchOrder {
   std::vector<Clock> clock_;               // [launches] when it begins
   std::vector<std::vector<Clock>> phase_;  // [launches][last phase + 1]; none: clock_ is phase 0's
   std::vector<Clock> end_;                 // [launches] when it ends, itself included
-  std::array<Clock, kNumStreams> next_{};  // when the stream's next launch would begin
+  PerStream<Clock> next_{};                // when the stream's next launch would begin
 };
 
 }  // namespace braid

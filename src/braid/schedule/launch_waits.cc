@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "braid/schedule/dependencies.h"
 
@@ -37,7 +38,7 @@ std::vector<int> pulls_inside(const Program& program, std::span<const Launch> la
                               const Launch& launch, std::span<const int> needs) {
   const Op& op = op_of(program, launch);
   if (launch.replacement >= 0) return {};
-  std::vector<int> pulls(static_cast<size_t>(last_phase(op)), -1);
+  std::vector<int> pulls(last_phase(op), -1);
   if (pulls.empty()) return {};
   for (int need : needs) {
     const Launch& pull = launches[need];
@@ -85,26 +86,26 @@ std::vector<int> before_pulls(const Program& program, std::span<const Launch> la
   return before;
 }
 
-// The launch whose early results are enough; -1: none, or several.
-int early_source(const Program& program, std::span<const Launch> launches, const LaunchOrder& order,
-                 const Launch& launch, std::span<const int> needs) {
-  int source = -1;
+// The wait for the only launch of which earlier parts are enough; none: there is no such launch, or
+// there are several.
+std::optional<Wait> partial_wait(const Program& program, std::span<const Launch> launches,
+                                 const LaunchOrder& order, const Launch& launch,
+                                 std::span<const int> needs) {
+  std::optional<Wait> wait;
   for (int need : needs) {
     const Launch& other = launches[need];
-    const PhaseTraits* phases = op_of(program, other).def->phases;
-    if (other.last_phase() == 0 || phases == nullptr ||
-        !phases->has_early(op_of(program, other).attrs) ||
-        !may_take_early(program, launch, other)) {
-      continue;
-    }
-    if (source >= 0 && source != need) return -1;
-    source = need;
+    const Op& op = op_of(program, other);
+    if (other.last_phase() == 0 || op.def->phases->parts(op.attrs) == 0) continue;
+    const int part = part_taken(program, launch, other);
+    if (part == kLastPart) continue;
+    if (wait && wait->launch != need) return {};
+    wait = {need, 0, part};
   }
-  // Early results may be sent for while their launch runs: all else has ended before that.
-  const bool ended = source < 0 || std::ranges::all_of(needs, [&](int other) {
-                       return other == source || order.before(other, source);
-                     });
-  return ended ? source : -1;
+  // A part may be sent for while its launch runs: all else has ended before that.
+  const bool ended = std::ranges::all_of(needs, [&](int other) {
+    return !wait || other == wait->launch || order.before(other, wait->launch);
+  });
+  return ended ? wait : std::nullopt;
 }
 
 }  // namespace
@@ -112,9 +113,10 @@ int early_source(const Program& program, std::span<const Launch> launches, const
 std::vector<Wait> waits_of(const Program& program, std::span<const Launch> launches,
                            const LaunchOrder& order, const Launch& launch, std::vector<int> needs) {
   const std::vector<int> pulls = pulls_inside(program, launches, launch, needs);
-  const int early = early_source(program, launches, order, launch, needs);
-  std::erase_if(needs,
-                [&](int other) { return other == early || std::ranges::count(pulls, other) > 0; });
+  const std::optional<Wait> partial = partial_wait(program, launches, order, launch, needs);
+  std::erase_if(needs, [&](int other) {
+    return (partial && other == partial->launch) || std::ranges::count(pulls, other) > 0;
+  });
   for (int other : before_pulls(program, launches, pulls)) needs.push_back(other);
   // The latest launch first: its own waits need not be repeated.
   std::ranges::sort(needs, std::greater<>());
@@ -124,7 +126,7 @@ std::vector<Wait> waits_of(const Program& program, std::span<const Launch> launc
     if (pending.wait_for(other)) waits.push_back({other});
   }
   std::ranges::sort(waits, {}, &Wait::launch);
-  if (early >= 0) waits.push_back({early, 0, Results::early});
+  if (partial) waits.push_back(*partial);
   for (int phase = 1; int pull : pulls) waits.push_back({pull, phase++});
   return waits;
 }
@@ -137,11 +139,11 @@ int first_phase(const Op& op, size_t index) {
   return op.def->phases == nullptr ? 0 : op.def->phases->of_input(op.attrs, index);
 }
 
-bool may_take_early(const Program& program, const Launch& launch, const Launch& other) {
+int part_taken(const Program& program, const Launch& launch, const Launch& other) {
   const Op &taker = op_of(program, launch), &op = op_of(program, other);
   const bool alike = launch.stream != other.stream && same_micro_batches(launch, other) &&
                      launch.replacement < 0 && other.replacement < 0;
-  return alike && op.def->phases != nullptr && op.def->phases->early_for(op, taker);
+  return alike && op.def->phases != nullptr ? op.def->phases->part_for(op, taker) : kLastPart;
 }
 
 }  // namespace braid

@@ -18,8 +18,8 @@ namespace braid {
 // then also waits for everything that must end before these pulls may run: a launch holds units of
 // the device while it waits, and pulls need no units.
 //
-// A launch that takes only another launch's early results, and needs nothing that ends after that
-// launch begins, waits for the early results alone.
+// A launch that takes only earlier parts of another launch's results, and needs nothing that ends
+// after the begin of that launch, waits for these parts.
 std::vector<Wait> waits_of(const Program& program, std::span<const Launch> launches,
                            const LaunchOrder& order, const Launch& launch, std::vector<int> needs);
 
@@ -29,8 +29,8 @@ int last_phase(const Op& op);
 // The phase of an op's first access to the input at `index`; -1: no access on this rank.
 int first_phase(const Op& op, size_t index);
 
-// Whether `launch`, with the same micro-batches as `other` and on another stream, takes only early
-// results of `other`.
-bool may_take_early(const Program& program, const Launch& launch, const Launch& other);
+// The latest part of the results of `other` that `launch` takes, if both have the same
+// micro-batches and different streams; else the last.
+int part_taken(const Program& program, const Launch& launch, const Launch& other);
 
 }  // namespace braid

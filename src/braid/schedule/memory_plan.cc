@@ -1,7 +1,6 @@
 #include "braid/schedule/memory_plan.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "braid/schedule/launch_order.h"
@@ -19,8 +18,8 @@ struct Block {
   bool always = false;  // inputs, which the host writes
   // Per stream: launches that have ended before any access begins, and positions + 1 of the last
   // accesses. a is done before b begins if a.last <= b.first on every stream.
-  std::array<int, kNumStreams> first{kNever, kNever, kNever};
-  std::array<int, kNumStreams> last{};
+  PerStream<int> first{kNever, kNever, kNever};
+  PerStream<int> last{};
   // First and last access in recorded order.
   int begin = kNever;
   int end = -1;
@@ -106,14 +105,14 @@ class Planner {
   }
 
   Block& block_of(ValueId id, int micro_batch) {
-    const auto v = static_cast<size_t>(owners_[static_cast<size_t>(id)]);
+    const size_t v = owners_[id];
     return values_[v * M_ + (plan_.merged[v] ? 0 : static_cast<size_t>(micro_batch))];
   }
 
   void use(Block& block, int launch) {
-    const std::array<int, kNumStreams> before = order_.clock(launch);
+    const PerStream<int> before = order_.clock(launch);
     for (size_t s = 0; s < before.size(); ++s) block.first[s] = std::min(block.first[s], before[s]);
-    auto& last = block.last[static_cast<size_t>(order_.stream(launch))];
+    auto& last = block.last[order_.stream(launch)];
     last = std::max(last, order_.position(launch) + 1);
     block.begin = std::min(block.begin, launch);
     block.end = std::max(block.end, launch);

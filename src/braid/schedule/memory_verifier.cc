@@ -1,7 +1,6 @@
 #include "braid/schedule/memory_verifier.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "braid/schedule/partition.h"
@@ -20,8 +19,8 @@ struct Place {
   bool after_step = false;   // kept to its end
   // Per stream: launches that have ended before any access begins, and positions + 1 of the last
   // accesses. All accesses to a precede all accesses to b if a.last <= b.first on every stream.
-  std::array<int, kNumStreams> first{};
-  std::array<int, kNumStreams> last{};
+  PerStream<int> first{};
+  PerStream<int> last{};
 };
 
 class MemoryCheck {
@@ -88,7 +87,7 @@ class MemoryCheck {
     }
     place.last_launch = i;
     for (size_t s = 0; s < clock.size(); ++s) place.first[s] = std::min(place.first[s], clock[s]);
-    int& last = place.last[static_cast<size_t>(rank_.order().stream(i))];
+    int& last = place.last[rank_.order().stream(i)];
     last = std::max(last, rank_.order().position(i) + 1);
   }
 
@@ -104,7 +103,7 @@ class MemoryCheck {
   void use(std::vector<Place>& values, ValueId id, int mb, int i) const {
     const ValueKind kind = program_.value(id).kind;
     if (kind == ValueKind::weight || kind == ValueKind::state) return;
-    const ValueId owner = owners_[static_cast<size_t>(id)];
+    const ValueId owner = owners_[id];
     Place& place = values[at(owner, merged(owner) ? 0 : mb)];
     const auto refuse = [&](const std::string& rule) { rank_.refuse(rank_.op(i), mb, rule); };
     if (rank_.launch(i).num_micro_batches > 1 && !merged(id)) {

@@ -18,16 +18,16 @@ struct PortBytes {
 }  // namespace
 
 double mode_bound(const SequenceAttention& a, const SequenceMesh& mesh, double compute,
-                  const std::array<LinkProfile, 3>& links) {
+                  const PerLink<LinkProfile>& links) {
   using What = AttentionRows::What;
   const Topology& topology = mesh.topology;
-  const auto P = static_cast<size_t>(mesh.ranks());
-  std::array<std::vector<PortBytes>, 3> ports;  // [classes][ranks]
+  const size_t P = mesh.ranks();
+  PerLink<std::vector<PortBytes>> ports;  // [classes][ranks]
   for (auto& ranks : ports) ranks.resize(P);
   for (const AttentionRows& move : attention_rows(a, mesh)) {
-    auto& ranks = ports[static_cast<size_t>(topology.link(move.from, move.to))];
-    PortBytes& from = ranks[static_cast<size_t>(move.from)];
-    PortBytes& to = ranks[static_cast<size_t>(move.to)];
+    auto& ranks = ports[topology.link(move.from, move.to)];
+    PortBytes& from = ranks[move.from];
+    PortBytes& to = ranks[move.to];
     const auto bytes = static_cast<double>(move.bytes);
     from.out += bytes;
     to.in += bytes;
@@ -36,19 +36,18 @@ double mode_bound(const SequenceAttention& a, const SequenceMesh& mesh, double c
   }
   double least = compute;
   const auto seconds = [&](LinkClass link, double bytes) {
-    return bytes > 0 ? bytes / links[static_cast<size_t>(link)].bytes_per_second : 0;
+    return bytes > 0 ? bytes / links[link].bytes_per_second : 0;
   };
   const auto latency = [&](LinkClass link, double bytes) {
-    return bytes > 0 ? links[static_cast<size_t>(link)].latency_seconds : 0;
+    return bytes > 0 ? links[link].latency_seconds : 0;
   };
   for (const LinkClass link : {LinkClass::machine, LinkClass::cluster}) {
-    const auto l = static_cast<size_t>(link);
-    const size_t sharers = links[l].shared_port ? static_cast<size_t>(topology.devices) : 1;
+    const size_t sharers = links[link].shared_port ? topology.devices : 1;
     for (size_t first = 0; first < P; first += sharers) {
       double in = 0, out = 0;
       for (size_t x = first; x < first + sharers; ++x) {
-        in += ports[l][x].in;
-        out += ports[l][x].out;
+        in += ports[link][x].in;
+        out += ports[link][x].out;
       }
       for (const double bytes : {in, out}) {
         least = std::max(least, seconds(link, bytes) + latency(link, bytes));
@@ -65,8 +64,8 @@ double mode_bound(const SequenceAttention& a, const SequenceMesh& mesh, double c
     const auto result_parts = static_cast<double>(a.batch * q.size());
     for (const LinkClass in : {LinkClass::machine, LinkClass::cluster}) {
       for (const LinkClass out : {LinkClass::machine, LinkClass::cluster}) {
-        const double keys = ports[static_cast<size_t>(in)][x].keys;
-        const double results = ports[static_cast<size_t>(out)][x].results;
+        const double keys = ports[in][x].keys;
+        const double results = ports[out][x].results;
         if (keys == 0 || results == 0) continue;
         const double come = seconds(in, keys), leave = seconds(out, results);
         least = std::max(least, std::max(come + leave / result_parts, come / key_parts + leave) +

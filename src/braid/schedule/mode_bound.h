@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/schedule/profile.h"
 
@@ -20,6 +18,6 @@ namespace braid {
 // better Schedule could hide all communication. schedule_bound gives the least for a given
 // Schedule. `links` by LinkClass, with speeds for classes in use.
 double mode_bound(const SequenceAttention& attention, const SequenceMesh& mesh, double compute,
-                  const std::array<LinkProfile, 3>& links);
+                  const PerLink<LinkProfile>& links);
 
 }  // namespace braid

@@ -231,7 +231,7 @@ class OneSidedCheck {
       if (std::ranges::count(peers, at.owner) == 0) continue;
       const int tells = rank.launch_of(static_cast<int>(o), at.micro_batch);
       const bool follows =
-          rank.order().before(at.launch, tells) || rank.launch(tells).takes_early(at.launch);
+          rank.order().before(at.launch, tells) || rank.launch(tells).takes_part_of(at.launch);
       if (!follows) continue;
       if (const SyncOp* until = closed(at, static_cast<int>(o), push)) {
         return access(at, from, *until, false);

@@ -53,7 +53,7 @@ void PartitionRules::mark(std::string tag) {
 }
 
 int PartitionRules::taken(const Rule& rule, const Program& program, int begin) {
-  const std::span<const Op> ops = std::span(program.ops).subspan(static_cast<size_t>(begin));
+  const std::span<const Op> ops = std::span(program.ops).subspan(begin);
   switch (rule.kind) {
     case Kind::module:
       return matched_prefix(rule.kinds, ops[0].scope).empty() ? 0 : 1;

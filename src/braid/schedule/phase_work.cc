@@ -3,23 +3,19 @@
 namespace braid {
 
 PhaseWork phase_work(const Op& op, const Launch& launch) {
-  PhaseWork work;
-  if (launch.last_phase() == 0) return work;
+  if (launch.last_phase() == 0) return {};
   const PhaseTraits& phases = *op.def->phases;
-  const auto count = static_cast<size_t>(launch.last_phase()) + 1;
-  work.rest = phases.work(op.attrs, false);
-  work.rest.resize(count);  // a rank may have no rows of the last phases
+  const int parts = phases.parts(op.attrs);
+  PhaseWork work;
   double all = 0;
-  for (double part : work.rest) all += part;
-  if (all == 0) work.rest[0] = all = 1;
-  if (phases.has_early(op.attrs)) {
-    work.early = phases.work(op.attrs, true);
-    work.early.resize(count);
+  for (int part = 0; part <= parts; ++part) {
+    work.push_back(phases.work(op.attrs, part < parts ? part : kLastPart));
+    work.back().resize(launch.last_phase() + 1);  // a rank may have no rows of the last phases
+    for (double amount : work.back()) all += amount;
   }
-  for (size_t n = 0; n < count; ++n) {
-    if (!work.early.empty()) work.rest[n] -= work.early[n];
-    if (!work.early.empty()) work.early[n] /= all;
-    work.rest[n] /= all;
+  if (all == 0) work.back()[0] = all = 1;
+  for (std::vector<double>& part : work) {
+    for (double& amount : part) amount /= all;
   }
   return work;
 }

@@ -6,12 +6,9 @@
 
 namespace braid {
 
-// A launch's work divided over its phases: 1 in all. Among work that may begin, early work comes
-// first. Both are empty without waits inside.
-struct PhaseWork {
-  std::vector<double> early;  // [last phase + 1], or none
-  std::vector<double> rest;   // [last phase + 1]
-};
+// Division of a launch's work: 1 in all, by parts of the results and phases, [parts][last phase +
+// 1]. Among work that may begin, an earlier part's comes first. Empty without waits inside.
+using PhaseWork = std::vector<std::vector<double>>;
 PhaseWork phase_work(const Op& op, const Launch& launch);
 
 }  // namespace braid

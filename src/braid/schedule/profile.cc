@@ -146,7 +146,7 @@ std::string read_file(const std::filesystem::path& path) {
   if (!file) fail(ErrorCode::kNotFound, "cannot open the profile {}", path.string());
   std::string text(kMaxBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  text.resize(file.gcount());
   if (file.bad()) fail(ErrorCode::kNotFound, "cannot read the profile {}", path.string());
   return text;
 }
@@ -210,8 +210,7 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
   }
   Reader streams = reader.object("stream_units");
   for (Stream stream : kStreams) {
-    p.stream_units[static_cast<size_t>(stream)] =
-        streams.number(std::string(to_string(stream)), 1, 1e6);
+    p.stream_units[stream] = streams.number(std::string(to_string(stream)), 1, 1e6);
   }
   streams.done();
   p.launch_seconds = reader.number("launch_seconds", 0, 10);
@@ -241,7 +240,7 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
 std::string to_json(const Profile& p) {
   Json streams, rates = Json::array();
   for (Stream stream : kStreams) {
-    streams[std::string(to_string(stream))] = p.stream_units[static_cast<size_t>(stream)];
+    streams[std::string(to_string(stream))] = p.stream_units[stream];
   }
   for (const Rate& rate : p.rates) {
     Json points = Json::array();

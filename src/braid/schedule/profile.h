@@ -53,7 +53,7 @@ struct Profile {
   bool shared_units = false;       // the ranks of a machine share units and memory, as on CPUs
   DType activations = DType::f32;  // dtype between kernels: f32, bf16 on GPUs
   // Units for a kernel of each stream.
-  std::array<double, kNumStreams> stream_units = {1, 1, 1};
+  PerStream<double> stream_units = {1, 1, 1};
   double launch_seconds = 0;                 // for each launch
   double step_seconds = 0;                   // for each step: to start and join streams
   double memory_bytes_per_second = 0;        // for a kernel of the compute stream

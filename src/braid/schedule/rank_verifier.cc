@@ -43,12 +43,12 @@ class LaunchCheck {
     }
   }
 
-  // Phases that waits begin are 1, 2, ... in order; early results are waited for before a launch.
+  // Phases that waits begin are 1, 2, ... in order; partial waits come before a launch.
   void check_phases(int i) const {
     int phase = 0;
     for (const Wait& wait : launch(i).waits) {
       const bool follows = wait.phase == phase + 1 || (wait.phase == 0 && phase == 0);
-      if (!follows || (wait.inside() && wait.results == Results::early)) {
+      if (!follows || (wait.inside() && wait.partial())) {
         refuse(i, fmt::format("waits: launch {} waits for {} in phase {}, after phase {}", i,
                               wait.launch, wait.phase, phase));
       }
@@ -57,16 +57,17 @@ class LaunchCheck {
   }
 
   // The launches that a launch waits for inside bring all its phases and follow each other on a
-  // single stream. A launch takes only early results as early.
+  // single stream. A launch takes no later part of results than it waits for.
   void check_waits_inside() const {
     for (int i = 0; i < rank_.launches(); ++i) {
       const Wait* before = nullptr;  // the wait inside before this one
-      int early = -1;
+      int partial = -1;
       for (const Wait& wait : launch(i).waits) {
-        if (wait.results == Results::early) {
-          const bool first = std::exchange(early, wait.launch) < 0;
-          if (first && may_take_early(program_, launch(i), launch(wait.launch))) continue;
-          refuse(i, fmt::format("early results: launch {} begins beside {}, which has not made "
+        if (wait.partial()) {
+          const bool first = std::exchange(partial, wait.launch) < 0;
+          const int taken = part_taken(program_, launch(i), launch(wait.launch));
+          if (first && taken != kLastPart && taken <= wait.part) continue;
+          refuse(i, fmt::format("result parts: launch {} begins beside {}, which has not made "
                                 "what it takes",
                                 i, rank_.name(wait.launch)));
         }
@@ -98,7 +99,7 @@ class LaunchCheck {
   // launches end, and that may still run when this launch begins, must need no units.
   void check_units(int i) const {
     std::vector<int> left;
-    std::vector<bool> seen(static_cast<size_t>(i), false);
+    std::vector<bool> seen(i, false);
     for (const Wait& wait : launch(i).waits) {
       if (wait.inside()) left.push_back(wait.launch);
     }

@@ -9,12 +9,8 @@ namespace braid {
 namespace {
 
 std::string to_string(const Wait& wait) {
-  const bool early = wait.results == Results::early;
-  return fmt::format(" {} {}",
-                     early           ? "early of"
-                     : wait.inside() ? "beside"
-                                     : "after",
-                     wait.launch);
+  const std::string_view how = wait.partial() ? "early of" : wait.inside() ? "beside" : "after";
+  return fmt::format(" {} {}", how, wait.launch);
 }
 
 }  // namespace
@@ -25,8 +21,9 @@ int Launch::last_phase() const {
   return last;
 }
 
-bool Launch::takes_early(int launch) const {
-  return std::ranges::count(waits, Wait{launch, 0, Results::early}) > 0;
+bool Launch::takes_part_of(int launch) const {
+  return std::ranges::any_of(
+      waits, [&](const Wait& wait) { return wait.launch == launch && wait.partial(); });
 }
 
 std::string micro_batches_of(const Launch& launch) {
@@ -92,18 +89,18 @@ uint64_t hash_of(const Schedule& schedule) {
       hash.add(other.op);
       hash.add(other.micro_batch);
     }
-    // Waits of phase 0 for all results, waits inside, waits for early results: separate ranges.
+    // Waits of phase 0 for all results, waits inside, partial waits: separate ranges.
     for (const Wait& wait : launch.waits) {
-      if (!wait.inside() && wait.results == Results::all) hash.add(wait.launch);
+      if (!wait.inside() && !wait.partial()) hash.add(wait.launch);
     }
     hash.add(-1);
     for (const Wait& wait : launch.waits) {
       if (wait.inside()) hash.add(-2 - wait.launch);
     }
     for (const Wait& wait : launch.waits) {
-      if (wait.results == Results::early) {
-        hash.add(std::numeric_limits<int>::min() + wait.launch);
-      }
+      if (!wait.partial()) continue;
+      hash.add(std::numeric_limits<int>::min() + wait.launch);
+      if (wait.part > 0) hash.add(wait.part);
     }
   }
   for (int64_t offset : schedule.memory.value_offset) hash.add(offset);

@@ -30,8 +30,8 @@ struct Launch {
   // waits for another. The fused op has the operands of all, in order.
   std::vector<BatchOp> joined;
   Stream stream = Stream::compute;
-  // Waits for launches of other streams, in phase order; waits for early results come last in their
-  // phase. A backend may wait for everything before the launch begins.
+  // Waits for launches of other streams, in phase order; partial waits come last in their phase. A
+  // backend may wait for everything before the launch begins.
   std::vector<Wait> waits;
   Beside beside;  // other streams' launches that may run meanwhile
   KernelInfo kernel;
@@ -48,8 +48,8 @@ struct Launch {
   }
   // The last phase that begins with a wait; 0: no waits while the launch runs.
   int last_phase() const;
-  // Takes only early results from `launch`, which may still run when this launch begins.
-  bool takes_early(int launch) const;
+  // Waits for a part of the results of `launch`, which may still run when this launch begins.
+  bool takes_part_of(int launch) const;
 };
 
 // Offsets of values in an arena. A value shared by several micro-batches in a launch, or an input

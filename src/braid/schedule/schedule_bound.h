@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <span>
 
 #include "braid/parallel/topology.h"
@@ -14,7 +13,7 @@ namespace braid {
 //   - a rank's launches run in order, each as soon as its waits have ended, and consecutive
 //     transfers are asked for together;
 //   - computing launches share `compute` by their FLOP, and do work whose inputs are present,
-//     early work first;
+//     of earlier parts of results first;
 //   - links (by LinkClass) move bytes_per_second each way, a transfer at a time, and a wait for a
 //     transfer takes latency_seconds longer;
 //   - stores by attention have the link for themselves;
@@ -24,6 +23,6 @@ namespace braid {
 // to mode_bound. docs/log/gpu-notes.md has the bound in closed form for each mode of attention.
 // `works`: [micro-batches].
 double schedule_bound(const Plan& plan, const Topology& topology, std::span<const Work> works,
-                      double compute, const std::array<LinkProfile, 3>& links);
+                      double compute, const PerLink<LinkProfile>& links);
 
 }  // namespace braid

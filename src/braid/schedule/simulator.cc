@@ -16,9 +16,12 @@ struct Job {
   int rank = 0;  // a collective: its first
   int launch = 0;
   bool fused_tile = false;  // a fused op computes its first tile before sending
-  // Phases finished or started, early and other work; fraction done of the next `rest` phase.
-  size_t early = 0, rest = 0;
-  double part = 0;
+};
+
+// Work on a part of a launch's results: phases finished or started, fraction done of the next.
+struct PartWork {
+  size_t phases = 0;
+  double fraction = 0;
 };
 
 // A meeting of ranks: a stream's n-th communication.
@@ -41,13 +44,15 @@ class Simulation {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const size_t n = schedules_[r].launches.size();
       ranks_[r].ended.assign(n, false);
-      ranks_[r].early.assign(n, false);
+      ranks_[r].parts.assign(n, 0);
+      ranks_[r].begun.resize(n);
       step.times[r].resize(n);
       left_ += n;
       for (size_t i = 0; i < n; ++i) {
         const Launch& launch = schedules_[r].launches[i];
         ranks_[r].work.push_back(phase_work(schedules_[r].op(programs_[r], launch), launch));
-        ranks_[r].queue[static_cast<size_t>(launch.stream)].push_back(static_cast<int>(i));
+        ranks_[r].begun[i].resize(std::max<size_t>(ranks_[r].work[i].size(), 1));
+        ranks_[r].queue[launch.stream].push_back(static_cast<int>(i));
       }
     }
   }
@@ -74,14 +79,15 @@ class Simulation {
   enum Resource { kUnits, kMemory, kMachineOut, kMachineIn, kClusterOut, kClusterIn };
 
   struct Rank {
-    std::array<std::vector<int>, kNumStreams> queue;
-    std::array<size_t, kNumStreams> next{};
-    std::array<bool, kNumStreams> busy{};
-    std::array<int, kNumStreams> communications{};
+    PerStream<std::vector<int>> queue;
+    PerStream<size_t> next{};
+    PerStream<bool> busy{};
+    PerStream<int> communications{};
     std::vector<bool> ended;
-    std::vector<bool> early;      // [launches] with finished early results
-    std::vector<PhaseWork> work;  // [launches]
-    std::vector<Job> held;        // jobs whose next phase may not begin yet
+    std::vector<int> parts;                    // [launches] present parts before the last
+    std::vector<PhaseWork> work;               // [launches]
+    std::vector<std::vector<PartWork>> begun;  // [launches][parts]
+    std::vector<Job> held;                     // jobs whose next phase may not begin yet
   };
   // Meaning of a share_ activity: a launch, or a meeting.
   struct Activity {
@@ -91,7 +97,11 @@ class Simulation {
 
   const LaunchCost& cost(int rank, int launch) const { return step_.costs[rank][launch]; }
   const PhaseWork& work(const Job& job) const { return ranks_[job.rank].work[job.launch]; }
-  size_t phases_of(const Job& job) const { return std::max<size_t>(work(job).rest.size(), 1); }
+  size_t phases_of(const Job& job) const { return work(job).empty() ? 1 : work(job)[0].size(); }
+  // Of the launch's work.
+  double share_of(const Job& job, size_t part, size_t phase) const {
+    return work(job).empty() ? 1 : work(job)[part][phase];
+  }
   int resource(int rank, Resource kind) const {
     const int machine = rank / devices_ * devices_;
     int owner = rank;
@@ -128,7 +138,7 @@ class Simulation {
   }
 
   void begin(double seconds, const Activity& activity) {
-    const auto handle = static_cast<size_t>(share_.begin(seconds, uses_));
+    const size_t handle = share_.begin(seconds, uses_);
     uses_.clear();
     if (activities_.size() <= handle) activities_.resize(handle + 1);
     activities_[handle] = activity;
@@ -151,8 +161,8 @@ class Simulation {
 
   static bool may_begin(const Rank& state, const Launch& launch, int phase) {
     return std::ranges::all_of(launch.waits, [&](const Wait& wait) {
-      const auto& there = wait.results == Results::early ? state.early : state.ended;
-      return wait.phase != phase || there[wait.launch];
+      return wait.phase != phase || state.ended[wait.launch] ||
+             (wait.partial() && state.parts[wait.launch] > wait.part);
     });
   }
 
@@ -170,29 +180,29 @@ class Simulation {
     }
   }
 
-  // A launch other than a meeting: its phases, each as soon as allowed, early work first. Early
-  // work comes between slices of the rest.
+  // A launch other than a meeting: its phases, each as soon as allowed, an earlier part of the
+  // results first: its work comes between slices of later parts' work.
   void work_on(Job job) {
     Rank& state = ranks_[job.rank];
-    const auto i = static_cast<size_t>(job.launch);
+    const size_t i = job.launch;
     const Launch& launch = schedules_[job.rank].launches[i];
-    const PhaseWork& phases = work(job);
-    const auto there = [&](size_t phase) {
-      return phase == 0 || may_begin(state, launch, static_cast<int>(phase));
-    };
-    double share = 0;
-    if (job.early < phases.early.size() && there(job.early)) {
-      share = phases.early[job.early++];
-    } else if (job.rest < phases_of(job) && there(job.rest)) {
-      const bool sliced = job.early < phases.early.size() && job.part + kSlice < 1;
-      const double part = sliced ? kSlice : 1 - job.part;
-      share = (phases.rest.empty() ? 1 : phases.rest[job.rest]) * part;
-      job.part += part;
-      if (!sliced) job.part = 0, ++job.rest;
-    } else {
-      state.held.push_back(job);
-      return;
+    const size_t phases = phases_of(job);
+    std::vector<PartWork>& begun = state.begun[i];
+    size_t part = 0;
+    bool is_behind = false;  // an earlier part has work left
+    for (; part < begun.size(); ++part) {
+      const size_t next = begun[part].phases;
+      if (next == phases) continue;
+      if (next == 0 || may_begin(state, launch, static_cast<int>(next))) break;
+      is_behind = true;
     }
+    if (part == begun.size()) return state.held.push_back(job);
+    auto& [phase, fraction] = begun[part];
+    const bool sliced = is_behind && fraction + kSlice < 1;
+    const double slice = sliced ? kSlice : 1 - fraction;
+    const double share = share_of(job, part, phase) * slice;
+    fraction += slice;
+    if (!sliced) fraction = 0, ++phase;
     const LaunchCost& c = cost(job.rank, job.launch);
     add_body(job.rank, c, c.seconds() * share, share);
     for (const LaunchCost::Transfer& t : c.transfers) {  // includes ports of idle ranks
@@ -268,13 +278,18 @@ class Simulation {
 
   void go_on(Job job) {
     Rank& state = ranks_[job.rank];
-    const auto i = static_cast<size_t>(job.launch);
-    const std::vector<double>& early = work(job).early;
-    while (job.early < early.size() && early[job.early] == 0) ++job.early;
-    const bool early_done = job.early == early.size();
-    if (early_done && job.rest == phases_of(job)) return end(job.rank, job.launch);
-    if (early_done && !early.empty() && !state.early[i]) {
-      state.early[i] = true;
+    const size_t i = job.launch;
+    std::vector<PartWork>& begun = state.begun[i];
+    const size_t phases = phases_of(job);
+    size_t done = 0;  // parts, in order
+    for (size_t part = 0; part < begun.size(); ++part) {
+      size_t& next = begun[part].phases;
+      while (part + 1 < begun.size() && next < phases && share_of(job, part, next) == 0) ++next;
+      if (next == phases && done == part) ++done;
+    }
+    if (done == begun.size()) return end(job.rank, job.launch);
+    if (done > static_cast<size_t>(state.parts[i])) {
+      state.parts[i] = static_cast<int>(done);
       woken_.push_back(job.rank);
     }
     work_on(job);
@@ -282,11 +297,11 @@ class Simulation {
 
   void end(int rank, int launch) {
     Rank& state = ranks_[rank];
-    const auto i = static_cast<size_t>(launch);
+    const size_t i = launch;
     const Launch& what = schedules_[rank].launches[i];
     step_.times[rank][i].end = now_;
-    state.ended[i] = state.early[i] = true;
-    state.busy[static_cast<size_t>(what.stream)] = false;
+    state.ended[i] = true;
+    state.busy[what.stream] = false;
     woken_.push_back(rank);
     --left_;
   }
@@ -367,14 +382,12 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
                                    static_cast<double>(cost.ranks - 1)
                              : 0;
       if (cost.ranks == 1) {
-        step.wire_bytes[static_cast<size_t>(LinkClass::machine)] +=
-            cost.machine * model.machine_link().bytes_per_second;
-        step.wire_bytes[static_cast<size_t>(LinkClass::cluster)] +=
-            cost.cluster * model.cluster_link().bytes_per_second;
+        step.wire_bytes[LinkClass::machine] += cost.machine * model.machine_link().bytes_per_second;
+        step.wire_bytes[LinkClass::cluster] += cost.cluster * model.cluster_link().bytes_per_second;
         continue;
       }
-      step.wire_bytes[static_cast<size_t>(LinkClass::machine)] += cost.work.wire_bytes * (1 - far);
-      step.wire_bytes[static_cast<size_t>(LinkClass::cluster)] += cost.work.wire_bytes * far;
+      step.wire_bytes[LinkClass::machine] += cost.work.wire_bytes * (1 - far);
+      step.wire_bytes[LinkClass::cluster] += cost.work.wire_bytes * far;
     }
   }
   step.seconds = model.profile().step_seconds + Simulation(plan, model, step).run();

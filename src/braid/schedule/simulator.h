@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <span>
 #include <vector>
 
@@ -16,20 +15,20 @@ struct SimulatedStep {
   double seconds = 0;
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches], from the step's begin
   std::vector<std::vector<LaunchCost>> costs;  // [ranks][launches], each alone
-  std::array<double, 3> wire_bytes{};          // by LinkClass, sent by all ranks
+  PerLink<double> wire_bytes{};                // sent by all ranks
   int64_t arena_bytes = 0;                     // of a rank, the most
 };
 
 // Runs a plan's Schedules against the cost model: a discrete-event simulation. A launch begins
 // after its predecessor on the stream, as soon as its waits allow, and works on each phase as soon
-// as the phase's waits allow, early work first. A collective moves data after its last rank has
-// come; ranks match by a launch's place among its stream's communication. Concurrent work shares
-// fairly: the units and the memory of a device (of a machine if the profile says that ranks share
-// both) and each rank's ports to its machine and to other machines, out and in. A one-sided
-// transfer takes the ports of both ends.
+// as the phase's waits allow, an earlier part of its results first. A collective moves data after
+// its last rank has come; ranks match by a launch's place among its stream's communication.
+// Concurrent work shares fairly: the units and the memory of a device (of a machine if the profile
+// says that ranks share both) and each rank's ports to its machine and to other machines, out and
+// in. A one-sided transfer takes the ports of both ends.
 //
 // `works`: [micro-batches] of the step. `own` comes before the cost model. Deterministic; about 0.3
-// us per launch, up to 1 with early results. Fails with kInvalidArgument if the Schedules wait for
+// us per launch, up to 1 with partial waits. Fails with kInvalidArgument if the Schedules wait for
 // each other for ever.
 SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const CostModel& model,
                        const OwnPrices& own = {});

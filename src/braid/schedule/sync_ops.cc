@@ -103,7 +103,7 @@ void SyncOps::check_arrivals(const SyncOp& sync, ValueId counters, const std::ve
   }
   for (int q = 0; q < P; ++q) {
     const std::vector<int64_t>& arrivals = sync.attrs[q]->arrivals;
-    const auto at = static_cast<size_t>(p);
+    const size_t at = p;
     const int64_t expected = at < arrivals.size() ? arrivals[at] : 0;
     const int64_t come = told[q];
     if (expected == come) continue;

@@ -80,7 +80,7 @@ Cost cost_of(const Timeline& timeline, size_t rank, const Launch& launch) {
 
 // Sums over a rank's steps.
 struct RankTotals {
-  std::array<double, kNumStreams> busy{};
+  PerStream<double> busy{};
   double wire_bytes = 0;
 };
 
@@ -124,7 +124,7 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
   for (size_t i = 0; i < rank.times.size(); ++i) {
     const Launch& launch = rank.schedule->launches[i];
     const Op& op = rank.schedule->op(*rank.program, launch);
-    const Cost cost = cost_of(timeline, static_cast<size_t>(pid), launch);
+    const Cost cost = cost_of(timeline, pid, launch);
     const double begin = (rank.times[i].begin - origin) * kMicro;
     events.add({{"name", slice_name(*rank.schedule, launch, op)},
                 {"cat", communicates(op) ? "communication" : "computation"},
@@ -142,7 +142,7 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
                   {"flops", cost.flops},
                   {"bytes", cost.bytes},
                   {"wire_bytes", cost.wire_bytes}}}});
-    totals.busy[static_cast<size_t>(launch.stream)] += rank.times[i].seconds();
+    totals.busy[launch.stream] += rank.times[i].seconds();
     if (cost.wire_bytes > 0) sent.push_back({rank.times[i].end, cost.wire_bytes});
   }
   std::ranges::stable_sort(sent, {}, &Sent::at);
@@ -223,7 +223,7 @@ struct TraceWriter::Impl {
     for (const RankTotals& rank : ranks) {
       Json busy;
       for (Stream stream : kStreams) {
-        busy[std::string(to_string(stream))] = rank.busy[static_cast<size_t>(stream)];
+        busy[std::string(to_string(stream))] = rank.busy[stream];
       }
       list.push_back({{"busy_seconds", std::move(busy)}, {"wire_bytes", rank.wire_bytes}});
     }

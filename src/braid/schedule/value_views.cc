@@ -17,7 +17,7 @@ std::vector<ValueId> place_owners(const Program& program, int micro_batches) {
   };
   for (const Op& op : program.ops) {
     if (!ops::keeps_place(op) || !moves(op.inputs[0]) || !moves(op.outputs[0])) continue;
-    owner[static_cast<size_t>(op.outputs[0])] = owner[static_cast<size_t>(op.inputs[0])];
+    owner[op.outputs[0]] = owner[op.inputs[0]];
   }
   return owner;
 }

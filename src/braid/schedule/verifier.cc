@@ -126,7 +126,7 @@ void verify(const Plan& plan) {
   std::vector<RankView> ranks;
   ranks.reserve(plan.programs.size());
   for (int r = 0; r < P; ++r) {
-    const auto at = static_cast<size_t>(r);
+    const size_t at = r;
     verify_rank(ranks.emplace_back(plan.programs[at], plan.schedules[at], r, P));
   }
   WorldCheck(plan).run();

@@ -14,7 +14,8 @@ namespace braid {
 //                     and bring all its phases. No unit of the device may be needed by these
 //                     launches, or by launches that must end first and may still run when the
 //                     waiting launch begins: the waiting launch holds the units
-//   early results     a launch that begins beside another takes only the other's early results
+//   result parts      a launch that begins beside another takes only parts of the other's results
+//                     that it waits for
 //   inputs are made   a value's maker ends before a reader begins (RAW)
 //   accesses in order accesses of a value that ops write after its making (send buffers,
 //                     destinations of pulls, running states) happen in program order (RAW, WAR,

@@ -70,7 +70,7 @@ TEST_P(AttentionStagesOf, AreOneCall) {
         // What leaves early is all that is not this rank's, and comes after its own.
         std::set<int64_t> early;
         for (const ops::QSegment& s : call->q) {
-          if (!s.early) continue;
+          if (s.part == kLastPart) continue;
           EXPECT_NE(s.out, ops::QSegment::Out::o);
           EXPECT_GT(s.phase, call->q.front().phase);
           if (s.out == ops::QSegment::Out::send) early.insert(s.out_row);

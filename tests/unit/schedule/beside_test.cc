@@ -28,8 +28,8 @@ std::vector<std::vector<bool>> reachability(const Schedule& schedule) {
     }
     for (const Wait& wait : schedule.launches[i].waits) {
       const auto w = static_cast<size_t>(wait.launch);
-      if (!wait.inside() && wait.results == Results::all) follow(w);
-      for (size_t k = 0; k < n && wait.results == Results::early; ++k) {
+      if (!wait.inside() && !wait.partial()) follow(w);
+      for (size_t k = 0; k < n && wait.partial(); ++k) {
         after[i][k] = after[i][k] || after[w][k];
       }
     }
@@ -65,7 +65,7 @@ TEST(Beside, IsWhatNoOrderForbids) {
             for (size_t j = 0; j < beside.size(); ++j) {
               const Op& op = schedule.op(program, schedule.launches[j]);
               if (i == j || after[i][j] || after[j][i] || op.def->kind == "buffers") continue;
-              if (schedule.launches[j].takes_early(static_cast<int>(i))) continue;
+              if (schedule.launches[j].takes_part_of(static_cast<int>(i))) continue;
               const bool pulls = op.def->kind == "pull";
               (pulls ? want.pulls : communicates(op) ? want.communicates : want.computes) = true;
             }

@@ -94,7 +94,7 @@ class HappensBefore {
       e.phases.push_back(e.begin);
       for (const Wait& wait : l.waits) {
         const Events& awaited = events[static_cast<size_t>(wait.launch)];
-        if (wait.results == Results::early) {
+        if (wait.partial()) {
           edge(awaited.begin, e.begin), edge(awaited.end, e.arrived);
           continue;
         }
@@ -263,7 +263,7 @@ class HappensBefore {
     // Transfers of early results begin when these are there, whatever the push waits for.
     int begin = e.begin;
     for (const Wait& wait : launch(r, i).waits) {
-      if (wait.results == Results::early) begin = event(r, wait.launch).early;
+      if (wait.partial()) begin = event(r, wait.launch).early;
     }
     for (const ops::Move& m : attrs.moves) {
       const auto peer = static_cast<size_t>(m.peer);
@@ -302,7 +302,7 @@ class HappensBefore {
       if (!a.finalize) continue;
       add(s.owner < 0 ? r : static_cast<size_t>(s.owner), r, i,
           o.inputs[a.kFirstResult + static_cast<size_t>(s.out)], true, e.begin,
-          s.early ? e.early : e.end, s.out_row, s.rows, s.out_head, a.heads);
+          s.part != kLastPart ? e.early : e.end, s.out_row, s.rows, s.out_head, a.heads);
     }
   }
 

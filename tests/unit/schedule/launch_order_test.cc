@@ -41,7 +41,7 @@ Random random_launches(std::mt19937_64& rng) {
     Set access;
     if (i > 0 && rng() % 4 == 0) {
       const size_t early = rng() % i;
-      launch.waits.push_back({static_cast<int>(early), 0, Results::early});
+      launch.waits.push_back({static_cast<int>(early), 0, 0});
       for (size_t b = 0; b < i; ++b) {
         if (r.before[early][b]) known[b] = 1;
       }

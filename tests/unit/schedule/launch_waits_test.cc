@@ -41,7 +41,7 @@ struct Planned : PlannedAttention {
   // The launch of which another takes early results; -1: of none.
   int early_of(int i) const {
     for (const Wait& wait : launch(i).waits) {
-      if (wait.results == Results::early) return wait.launch;
+      if (wait.partial()) return wait.launch;
     }
     return -1;
   }
@@ -259,7 +259,7 @@ TEST(LaunchWaits, APushWaitsForWhatIsNotEarly) {
     for (Op& op : program.ops) {
       if (op.def != &ops::kSegmentAttention) continue;
       auto attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
-      for (ops::QSegment& s : attrs.q) s.early = false;
+      for (ops::QSegment& s : attrs.q) s.part = kLastPart;
       op.attrs = Attrs::of(attrs);
     }
   }
@@ -291,7 +291,7 @@ TEST(LaunchWaits, EarlyResultsOfTwoLaunchesAreRefused) {
     std::vector<Wait>& waits = schedule.launches[static_cast<size_t>(push)].waits;
     waits.push_back(waits.back());
   }
-  EXPECT_NE(refusal(made).find("early results"), std::string::npos) << refusal(made);
+  EXPECT_NE(refusal(made).find("result parts"), std::string::npos) << refusal(made);
 }
 
 // Results that leave early hide as much as in stages of their own.
@@ -380,12 +380,12 @@ TEST(LaunchWaits, SimulatedEarlyWorkIsDoneFirst) {
   ASSERT_EQ(made.early_of(push), call);
   const PhaseWork work_of_call = phase_work(made.op(call), made.launch(call));
   double early = 0;
-  for (double share : work_of_call.early) early += share;
+  for (double share : work_of_call[0]) early += share;
   const auto& times = step.times[0];
   const LaunchTime& all = times[static_cast<size_t>(call)];
   const double share = (times[static_cast<size_t>(push)].begin - all.begin) / (all.end - all.begin);
   EXPECT_GT(share, early);
-  EXPECT_LT(share, early + work_of_call.rest[0] / 8);
+  EXPECT_LT(share, early + work_of_call.back()[0] / 8);
 }
 
 }  // namespace

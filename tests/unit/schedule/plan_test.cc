@@ -134,9 +134,9 @@ TEST(Schedule, HashesTellApartWhatDiffers) {
        [&](Schedule& s) {
          s.launches[i].waits.push_back({0, 1});
        }},
-      {"early results",
+      {"result parts",
        [&](Schedule& s) {
-         s.launches[i].waits.push_back({0, 0, Results::early});
+         s.launches[i].waits.push_back({0, 0, 0});
        }},
       {"order", [&](Schedule& s) { std::swap(s.launches[i], s.launches[i - 1]); }},
       {"dropped", [&](Schedule& s) { s.launches.pop_back(); }},

@@ -114,8 +114,8 @@ std::string refusal(const std::function<void()>& step) {
 
 // The message names an op and a rule.
 bool names_rule(const std::string& message) {
-  const char* const rules[] = {"(RAW)",         "(WAR)",          "(WAW)",
-                               "waits inside:", "early results:", "memory:"};
+  const char* const rules[] = {"(RAW)",         "(WAR)",         "(WAW)",
+                               "waits inside:", "result parts:", "memory:"};
   return message.find(" at '") != std::string::npos &&
          std::ranges::any_of(
              rules, [&](const char* rule) { return message.find(rule) != std::string::npos; });
@@ -147,7 +147,7 @@ std::vector<WaitOf> waits_of(const Schedule& schedule) {
   for (size_t i = 0; i < schedule.launches.size(); ++i) {
     const std::vector<Wait>& waits = schedule.launches[i].waits;
     for (size_t w = 0; w < waits.size(); ++w) {
-      const bool early = waits[w].results == Results::early;
+      const bool early = waits[w].partial();
       all.push_back({i, w, early ? 2u : waits[w].inside() ? 1u : 0u});
     }
   }
@@ -307,8 +307,7 @@ void damage(SequencePlan& plan, std::mt19937_64& rng) {
       l.stream = kStreams[same() % kNumStreams];
     } else if (kind == 2) {
       for (Wait& wait : l.waits) {
-        if (!wait.inside() && wait.results == Results::all)
-          wait.launch = static_cast<int>(same() % n);
+        if (!wait.inside() && !wait.partial()) wait.launch = static_cast<int>(same() % n);
       }
     } else if (kind == 3) {
       if (s.memory.value_offset[v] >= 0) {
@@ -317,10 +316,10 @@ void damage(SequencePlan& plan, std::mt19937_64& rng) {
     } else if (kind == 4) {
       s.memory.value_offset[v] = s.memory.value_offset[same() % s.memory.value_offset.size()];
     } else if (kind == 5) {
-      std::erase_if(l.waits, [](const Wait& w) { return w.results == Results::early; });
+      std::erase_if(l.waits, [](const Wait& w) { return w.partial(); });
       const int early = static_cast<int>(same() % n) - 1;
       const auto inside = std::ranges::find_if(l.waits, &Wait::inside);
-      if (early >= 0) l.waits.insert(inside, {early, 0, Results::early});
+      if (early >= 0) l.waits.insert(inside, {early, 0, 0});
     } else if (i > 0) {  // two neighbours in the other order, and what names them
       std::swap(s.launches[i - 1], s.launches[i]);
       const int a = static_cast<int>(i) - 1, b = static_cast<int>(i);

@@ -14,10 +14,10 @@ std::unique_ptr<Replay> CpuBackend::bind(BoundStep step) {
   constexpr WaitPolicy kIdle{std::chrono::microseconds(1), 50};
   CpuReplay::Threads threads{};
   for (const BoundOp& launch : step.launches) {
-    const auto s = static_cast<size_t>(launch.stream);
     if (launch.stream == Stream::compute) continue;
-    if (!threads_[s]) threads_[s] = std::make_unique<StreamThread>(kIdle);
-    threads[s] = threads_[s].get();
+    auto& thread = threads_[launch.stream];
+    if (!thread) thread = std::make_unique<StreamThread>(kIdle);
+    threads[launch.stream] = thread.get();
   }
   return std::make_unique<CpuReplay>(std::move(step.launches), table_, pool_, threads, on_error_);
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "braid/backend/backend.h"
 #include "braid/backend/cpu/cpu_replay.h"
 #include "braid/backend/cpu/kernel_table.h"
@@ -27,7 +25,7 @@ class CpuBackend : public Backend {
   const KernelTable& table_;
   ThreadPool& pool_;
   const OnError on_error_;
-  std::array<std::unique_ptr<StreamThread>, kNumStreams> threads_;
+  PerStream<std::unique_ptr<StreamThread>> threads_;
 };
 
 }  // namespace braid::cpu

@@ -26,11 +26,11 @@ CpuReplay::CpuReplay(std::vector<BoundOp> launches, const KernelTable& table, Th
     kernels_.push_back(table.at(launch.op->def->kind)
                            .bind({calls_.back(), launch.workspace, table.threads(launch.stream),
                                   launch.stream, launch.arena, launch.joined}));
-    Queue& queue = queues_[static_cast<size_t>(launch.stream)];
+    Queue& queue = queues_[launch.stream];
     position_.push_back(static_cast<uint32_t>(queue.launches.size()));
     queue.launches.push_back(static_cast<int>(position_.size()) - 1);
   }
-  for (Stream stream : kStreams) jobs_[static_cast<size_t>(stream)] = {this, stream};
+  for (Stream stream : kStreams) jobs_[stream] = {this, stream};
 }
 
 void CpuReplay::run(std::span<LaunchTime> times) {
@@ -67,9 +67,9 @@ void CpuReplay::run(std::span<LaunchTime> times) {
 }
 
 void CpuReplay::walk(Stream stream, const Team& team) {
-  Queue& queue = queues_[static_cast<size_t>(stream)];
+  Queue& queue = queues_[stream];
   for (int i : queue.launches) {
-    const auto index = static_cast<size_t>(i);
+    const size_t index = i;
     for (const Wait& wait : ops_[index].waits) wait_for(wait.launch);
     if (!times_.empty() && team.index == 0) times_[index].begin = steady_seconds();
     kernels_[index](team);
@@ -81,8 +81,8 @@ void CpuReplay::walk(Stream stream, const Team& team) {
 }
 
 void CpuReplay::wait_for(int launch) {
-  const auto index = static_cast<size_t>(launch);
-  Queue& queue = queues_[static_cast<size_t>(ops_[index].stream)];
+  const size_t index = launch;
+  Queue& queue = queues_[ops_[index].stream];
   for (;;) {
     const uint32_t ended = queue.ended.load();
     if (aborted_.load(std::memory_order_acquire)) {

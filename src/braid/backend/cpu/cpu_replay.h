@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -20,7 +19,7 @@ using OnError = std::function<void(std::exception_ptr error)>;
 // Launches bound to kernels, replayed over a rank's streams.
 class CpuReplay : public Replay {
  public:
-  using Threads = std::array<StreamThread*, kNumStreams>;  // null for compute and unused streams
+  using Threads = PerStream<StreamThread*>;  // null for compute and unused streams
 
   // `on_error` outlives the replay; it may be empty.
   CpuReplay(std::vector<BoundOp> launches, const KernelTable& table, ThreadPool& pool,
@@ -50,8 +49,8 @@ class CpuReplay : public Replay {
   std::vector<OpCall> calls_;
   std::vector<BoundKernel> kernels_;
   std::vector<uint32_t> position_;  // [launches] place in its stream
-  std::array<Queue, kNumStreams> queues_;
-  std::array<Job, kNumStreams> jobs_;
+  PerStream<Queue> queues_;
+  PerStream<Job> jobs_;
   std::span<LaunchTime> times_;
   std::atomic<bool> aborted_{false};
   std::exception_ptr error_;  // from the stream that set aborted_

@@ -42,8 +42,7 @@ void CudaBackend::transfer(std::byte* to, const std::byte* from, int64_t bytes,
                            cudaMemcpyKind kind) {
   const DeviceScope scope(device().id);
   const cudaStream_t main = stream(Stream::compute);
-  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, main),
-             "reading a GPU's memory");
+  check_cuda(cudaMemcpyAsync(to, from, bytes, kind, main), "reading a GPU's memory");
   record(read_, main);
   wait(read_.get());
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <functional>
 
@@ -31,7 +30,7 @@ class CudaBackend : public Backend {
 
   const DeviceInfo& device() const { return table_.device(); }
   const KernelTable& table() const { return table_; }
-  cudaStream_t stream(Stream stream) const { return streams_[static_cast<size_t>(stream)].get(); }
+  cudaStream_t stream(Stream stream) const { return streams_[stream].get(); }
 
   // Allocations, bound steps and graphs so far: work that may take long and wait for other ranks.
   int64_t preparations() const { return preparations_; }
@@ -50,7 +49,7 @@ class CudaBackend : public Backend {
 
   const KernelTable& table_;
   const Watch watch_;
-  std::array<OwnedStream, kNumStreams> streams_;
+  PerStream<OwnedStream> streams_;
   OwnedEvent read_;
   std::atomic<int64_t> preparations_ = 0;  // allocate() is called by several threads
 };

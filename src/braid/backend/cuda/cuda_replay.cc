@@ -13,10 +13,6 @@
 namespace braid::cuda {
 namespace {
 
-size_t index_of(Stream stream) {
-  return static_cast<size_t>(stream);
-}
-
 // Waits are in the order of phases.
 bool waits_in_phases(const BoundOp& op) {
   return !op.waits.empty() && op.waits.back().inside();
@@ -91,14 +87,14 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .by_stream = by_stream_});
     kernels_.push_back(is_empty(op) ? BoundKernel{}
                                     : backend.table().at(op.op->def->kind).bind(args.back()));
-    used_[index_of(op.stream)] = true;
+    used_[op.stream] = true;
     for (const Wait& wait : op.waits) {
       OwnedEvent& event = done_[wait.launch];
       if (!event) event = make_event();
     }
   }
   for (Stream s : kStreams) {
-    if (s == Stream::compute || used_[index_of(s)]) fork_join_[index_of(s)] = make_event();
+    if (s == Stream::compute || used_[s]) fork_join_[s] = make_event();
   }
   end_ = make_event();
   for (const auto& requests : requests_) {
@@ -122,8 +118,8 @@ void CudaReplay::give_phases() {
     const BoundOp& op = ops_[i];
     if (!op.waits_inside || !waits_in_phases(op)) continue;
     words_of_[i] = count++;
-    const bool has_early = op.op->def->phases->has_early(op.op->attrs);
-    if (by_stream_ && has_early) requests_[i] = std::make_unique<Requests>(backend_);
+    const bool asks = by_stream_ && op.op->def->phases->parts(op.op->attrs) > 0;
+    if (asks) requests_[i] = std::make_unique<Requests>(backend_);
     for (const Wait& wait : op.waits) {
       if (!wait.inside()) continue;
       Begins& begins = begins_[wait.launch];
@@ -134,7 +130,7 @@ void CudaReplay::give_phases() {
   for (size_t i = 0; i < ops_.size(); ++i) {
     for (const Wait& wait : ops_[i].waits) {
       const bool asks = requests_[wait.launch] != nullptr;
-      if (wait.results == Results::early && asks) asked_by_[i] = wait.launch;
+      if (wait.partial() && asks) asked_by_[i] = wait.launch;
     }
   }
   if (count > 0) phases_ = std::make_unique<PhaseWords>(backend_, count, by_stream_);
@@ -144,14 +140,14 @@ void CudaReplay::give_phases() {
 // the first if both may be under way: the second's buffers were opened earlier (ops::kBuffers), and
 // its sources made earlier.
 void CudaReplay::ask_ahead() {
-  std::array<int, kNumStreams> newest;
+  PerStream<int> newest;
   newest.fill(-1);
   const auto moves_of = [&](int i) {
     const bool pulls = i >= 0 && ops_[i].op->def->remote == RemoteUse::pulls;
     return pulls ? &ops_[i].op->attrs.as<ops::MoveAttrs>() : nullptr;
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
-    int& newer = newest[index_of(ops_[i].stream)];
+    int& newer = newest[ops_[i].stream];
     const int first = std::exchange(newer, static_cast<int>(i));
     const ops::MoveAttrs *before = moves_of(first), *pull = moves_of(newer);
     if (before == nullptr || pull == nullptr || !ops_[i].waits.empty()) continue;
@@ -202,8 +198,7 @@ void CudaReplay::begin_loop() {
 
 void CudaReplay::upload(cudaStream_t stream) const {
   for (const InputCopy& in : large_uploads_) {
-    check_cuda(cudaMemcpyAsync(in.device, in.staging, static_cast<size_t>(in.bytes),
-                               cudaMemcpyHostToDevice, stream),
+    check_cuda(cudaMemcpyAsync(in.device, in.staging, in.bytes, cudaMemcpyHostToDevice, stream),
                "inputs of a step");
   }
   upload_inputs(uploads_, {stream});
@@ -283,18 +278,18 @@ void CudaReplay::capture(Captured& captured, const Hooks& hooks, bool upload) {
 void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>* events) {
   const cudaStream_t main = stream(Stream::compute);
   // Whether a stream's newest entry is one of Braid's kernels, which the next kernel may overlap.
-  std::array<bool, kNumStreams> chained{};
+  PerStream<bool> chained{};
   const auto wait = [&](Stream s, const OwnedEvent& event) {
     make_wait(stream(s), event);
-    chained[index_of(s)] = false;
+    chained[s] = false;
   };
   if (upload) this->upload(main);
   if (phases_) phases_->reset(main);
   if (hooks.before) hooks.before({main, false});
-  record(fork_join_[index_of(Stream::compute)], main);
+  record(fork_join_[Stream::compute], main);
   for (Stream s : kStreams) {
-    if (s != Stream::compute && used_[index_of(s)]) {
-      wait(s, fork_join_[index_of(Stream::compute)]);
+    if (s != Stream::compute && used_[s]) {
+      wait(s, fork_join_[Stream::compute]);
     }
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
@@ -312,8 +307,8 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
     if (kernel) {
-      kernel({stream(s), chained[index_of(s)] && !events});
-      chained[index_of(s)] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
+      kernel({stream(s), chained[s] && !events});
+      chained[s] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
     }
     if (begins_[i].words >= 0) phases_->write(begins_[i].words, begins_[i].phase, stream(s));
     if (joins) i += joined_[i].count - 1;
@@ -323,11 +318,11 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     if (done_[i]) record(done_[i], stream(s));
   }
   for (Stream s : kStreams) {
-    if (s == Stream::compute || !used_[index_of(s)]) continue;
-    record(fork_join_[index_of(s)], stream(s));
-    wait(Stream::compute, fork_join_[index_of(s)]);
+    if (s == Stream::compute || !used_[s]) continue;
+    record(fork_join_[s], stream(s));
+    wait(Stream::compute, fork_join_[s]);
   }
-  if (hooks.after) hooks.after({main, chained[index_of(Stream::compute)]});
+  if (hooks.after) hooks.after({main, chained[Stream::compute]});
   if (phases_) phases_->fetch(main);
 }
 

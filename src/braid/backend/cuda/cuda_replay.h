@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <functional>
 #include <vector>
 
@@ -86,7 +85,7 @@ class CudaReplay : public Replay {
   std::unique_ptr<DeviceMemory> device_parts_;  // read by kernels
   UploadList uploads_;
   std::vector<InputCopy> large_uploads_;  // by the copy engine
-  std::array<bool, kNumStreams> used_{};
+  PerStream<bool> used_{};
   std::vector<OwnedEvent> done_;  // [launches], if another stream waits for the launch
   struct Begins {
     int words = -1;  // in phases_, the waiting launch's; -1: no launch waits
@@ -97,7 +96,7 @@ class CudaReplay : public Replay {
   std::vector<std::unique_ptr<Requests>> requests_;  // [launches] null: none in others' place
   std::vector<int> asked_by_;                        // [launches] a launch; -1: itself
   std::unique_ptr<PhaseWords> phases_;               // null where no launch waits inside
-  std::array<OwnedEvent, kNumStreams> fork_join_;
+  PerStream<OwnedEvent> fork_join_;
   OwnedEvent end_;
   Captured stepped_;
   Captured looped_;

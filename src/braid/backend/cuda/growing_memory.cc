@@ -78,7 +78,7 @@ GrowingMemory::GrowingMemory(int device, int64_t bytes)
   step_ = static_cast<int64_t>(step);
   reserved_ = round_up(bytes_, step_);
   CUdeviceptr base = 0;
-  check_driver(driver().reserve(&base, static_cast<size_t>(reserved_), 0, 0, 0), device,
+  check_driver(driver().reserve(&base, reserved_, 0, 0, 0), device,
                "addresses for memory that grows");
   data_ = reinterpret_cast<std::byte*>(base);
 }
@@ -89,10 +89,10 @@ GrowingMemory::~GrowingMemory() {
   cudaDeviceSynchronize();  // as cudaFree does: kernels may still read it
   std::byte* at = data_;
   for (int64_t piece : pieces_) {
-    driver().unmap(address(at), static_cast<size_t>(piece));
+    driver().unmap(address(at), piece);
     at += piece;
   }
-  driver().free_addresses(address(data_), static_cast<size_t>(reserved_));
+  driver().free_addresses(address(data_), reserved_);
 }
 
 void GrowingMemory::back(int64_t bytes) {
@@ -100,7 +100,7 @@ void GrowingMemory::back(int64_t bytes) {
   const int64_t end = round_up(bytes, step_);
   if (end <= backed_) return;
   const int64_t more = end - backed_;
-  const auto size = static_cast<size_t>(more);
+  const size_t size = more;
   const DeviceScope scope(device_);
   const CUmemAllocationProp prop = memory_of(device_);
   CUmemGenericAllocationHandle memory{};

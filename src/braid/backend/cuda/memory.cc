@@ -13,7 +13,7 @@ CudaMemory::CudaMemory(int device, int64_t bytes)
     : device_(device), bytes_(std::max<int64_t>(bytes, 1)) {
   const DeviceScope scope(device);
   void* data = nullptr;
-  const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes_));
+  const cudaError_t error = cudaMalloc(&data, bytes_);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     size_t free = 0, total = 0;
@@ -23,7 +23,7 @@ CudaMemory::CudaMemory(int device, int64_t bytes)
   }
   check_cuda(error, "memory of a GPU");
   data_ = static_cast<std::byte*>(data);
-  check_cuda(cudaMemset(data_, 0, static_cast<size_t>(bytes_)), "clearing a GPU's memory");
+  check_cuda(cudaMemset(data_, 0, bytes_), "clearing a GPU's memory");
   // Braid's streams do not wait for the clearing stream.
   check_cuda(cudaStreamSynchronize(nullptr), "clearing a GPU's memory");
 }
@@ -34,11 +34,10 @@ CudaMemory::~CudaMemory() {
 
 PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(std::max<int64_t>(bytes, 1)) {
   void* data = nullptr;
-  check_cuda(cudaHostAlloc(&data, static_cast<size_t>(bytes_),
-                           cudaHostAllocPortable | cudaHostAllocMapped),
+  check_cuda(cudaHostAlloc(&data, bytes_, cudaHostAllocPortable | cudaHostAllocMapped),
              "pinned host memory");
   data_ = static_cast<std::byte*>(data);
-  std::memset(data_, 0, static_cast<size_t>(bytes_));
+  std::memset(data_, 0, bytes_);
 }
 
 PinnedMemory::~PinnedMemory() {

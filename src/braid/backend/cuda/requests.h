@@ -15,7 +15,7 @@ namespace braid::cuda {
 class CudaBackend;
 
 // Transfers of other launches that a launch asks for, a word each: a push of the launch's early
-// results (Results::early), after all are written; or the pull behind a pull, so the link does not
+// results (Wait::part), after all are written; or the pull behind a pull, so the link does not
 // rest until the stream hears of the first pull's end.
 class Requests {
  public:

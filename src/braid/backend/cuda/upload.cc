@@ -33,7 +33,7 @@ void pack(std::byte* out, const Piece& piece) {
     // Rows that lie together are copied together.
     const int64_t n =
         src.row_bytes == width ? piece.end - at : std::min(piece.end - at, width - within);
-    std::memcpy(out + (at - piece.begin), src.row(at / width) + within, static_cast<size_t>(n));
+    std::memcpy(out + (at - piece.begin), src.row(at / width) + within, n);
     at += n;
   }
 }
@@ -45,9 +45,9 @@ class Lane {
     check_cuda(cudaSetDevice(device), "upload: device");
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "upload: stream");
     for (Buffer& buffer : buffers_) {
-      check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&buffer.data),
-                               static_cast<size_t>(piece_bytes), cudaHostAllocPortable),
-                 "upload: pinned buffer");
+      check_cuda(
+          cudaHostAlloc(reinterpret_cast<void**>(&buffer.data), piece_bytes, cudaHostAllocPortable),
+          "upload: pinned buffer");
       check_cuda(cudaEventCreateWithFlags(&buffer.drained, cudaEventDisableTiming),
                  "upload: event");
     }
@@ -67,9 +67,8 @@ class Lane {
     Buffer& buffer = buffers_[turn_ ^= 1];
     check_cuda(cudaEventSynchronize(buffer.drained), "upload: copy");
     pack(buffer.data, piece);
-    check_cuda(cudaMemcpyAsync(piece.dst + piece.begin, buffer.data,
-                               static_cast<size_t>(piece.end - piece.begin), cudaMemcpyHostToDevice,
-                               stream_),
+    check_cuda(cudaMemcpyAsync(piece.dst + piece.begin, buffer.data, piece.end - piece.begin,
+                               cudaMemcpyHostToDevice, stream_),
                "upload: copy");
     check_cuda(cudaEventRecord(buffer.drained, stream_), "upload: event");
   }

@@ -12,15 +12,15 @@ namespace braid::attention_modes {
 // Bytes/s each way between two ranks, both ways at once, by LinkClass; 0 where the topology has no
 // such link.
 struct LinkSpeed {
-  std::array<double, 3> blocks{};
-  std::array<double, 3> rows{};     // for half the heads, as lowerings move heads
-  std::array<double, 3> seconds{};  // for a transfer of 4 KiB
+  PerLink<double> blocks{};
+  PerLink<double> rows{};     // for half the heads, as lowerings move heads
+  PerLink<double> seconds{};  // for a transfer of 4 KiB
 
   // The links' best rates with `gbps` between machines (0: not paced).
-  std::array<LinkProfile, 3> paced(double gbps) const {
-    std::array<LinkProfile, 3> links;
+  PerLink<LinkProfile> paced(double gbps) const {
+    PerLink<LinkProfile> links;
     for (size_t i = 0; i < 3; ++i) links[i] = {blocks[i], seconds[i]};
-    double& cluster = links[static_cast<size_t>(LinkClass::cluster)].bytes_per_second;
+    double& cluster = links[LinkClass::cluster].bytes_per_second;
     if (gbps > 0 && cluster > 0) cluster = std::min(cluster, gbps * 1e9);
     return links;
   }

@@ -83,7 +83,7 @@ std::shared_ptr<const ModePlan> plan_mode(const AttentionBench& o, SpMode mode,
   made.attention = attention_of(o, topology.ranks(), dtype);
   made.mesh = sequence_mesh(mode, topology, o.heads, o.degrees);
   AttentionDivision division{.most_parts = o.pull_parts};
-  if (!o.by_stages) division.kernels = catalogs;
+  if (!o.by_phases) division.kernels = catalogs;
   made.programs = attention_programs(made.attention, made.mesh, division);
   PlanRequest request{.catalogs = catalogs, .micro_batches = {}, .topology = topology, .price = {}};
   for (int mb = 0; mb < o.micro_batches; ++mb) {
@@ -150,13 +150,12 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
   ModeReport report = report_of(shared);
   // [repetitions][ranks][launches]; the first run warms up.
   using Runs = std::vector<std::vector<std::vector<LaunchTime>>>;
-  Runs times(static_cast<size_t>(o.repetitions) + 1,
-             std::vector<std::vector<LaunchTime>>(static_cast<size_t>(P)));
+  Runs times(static_cast<size_t>(o.repetitions) + 1, std::vector<std::vector<LaunchTime>>(P));
   Runs silent_times = times;
-  std::vector<std::array<double, 3>> bytes(static_cast<size_t>(P));  // of the last run
+  std::vector<PerLink<double>> bytes(P);  // of the last run
   fabric::run_rank_threads(*world, [&](int rank) {
     fabric::Endpoint& endpoint = world->endpoint(rank);
-    const auto r = static_cast<size_t>(rank);
+    const size_t r = rank;
     const auto arena = std::make_shared<fabric::SymmetricMemory>(
         endpoint, made.schedules[r].memory.arena_bytes, "arena");
     Executor executor(made.programs[r], made.schedules[r], ranks[r]->backend, {}, arena);
@@ -174,7 +173,7 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
     }
     for (const auto& entry : endpoint.traffic().entries()) {
       if (entry.verb == fabric::Verb::signal) continue;
-      bytes[r][static_cast<size_t>(entry.link)] += static_cast<double>(entry.bytes);
+      bytes[r][entry.link] += static_cast<double>(entry.bytes);
     }
     for (auto& run : silent_times) {
       run[r].resize(made.schedules[r].launches.size());

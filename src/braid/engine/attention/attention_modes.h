@@ -21,7 +21,7 @@ struct AttentionBench {
   std::string cluster;   // a file with a description instead, and with the profile
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;
-  bool causal = false, launches = false, by_stages = false;
+  bool causal = false, launches = false, by_phases = false;
   SpRequest degrees;
   double link_gbps = 0;
   int threads = 1, repetitions = 5, pull_parts = AttentionDivision{}.most_parts;
@@ -56,8 +56,8 @@ struct ModeReport {
   double seconds = 0;
   double compute = 0;                          // the step with communication that takes no time
   double exposed = 0;                          // seconds - compute
-  std::array<double, 3> bytes{};               // by link class, counted or simulated, of all ranks
-  std::array<double, 3> analytic{};            // by the closed form
+  PerLink<double> bytes{};                     // by link class, counted or simulated, of all ranks
+  PerLink<double> analytic{};                  // by the closed form
   std::vector<std::vector<LaunchTime>> times;  // [ranks][launches]
   std::shared_ptr<const ModePlan> plan;        // the plan that ran
   // On GPUs only: `compute` is then the attention launches' time inside the step.

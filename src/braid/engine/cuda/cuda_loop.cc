@@ -43,7 +43,7 @@ CudaLoop::CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request,
     masked_ |= static_cast<bool>(slot.sequence.mask);
   }
   if (masked_) {
-    all_.assign(static_cast<size_t>(ceil_div(ranks_[0].step->output(0).cols(), 32)), ~0u);
+    all_.assign(ceil_div(ranks_[0].step->output(0).cols(), 32), ~0u);
   }
   for (const LoopRank& rank : ranks_) {
     const DeviceScope scope(rank.backend->device().id);
@@ -120,7 +120,7 @@ std::span<const int32_t> CudaLoop::next_pages(size_t slot) const {
   const int64_t tokens = std::ssize(sequence.prompt) + static_cast<int64_t>(step_ - first_);
   const int64_t pages = ceil_div(tokens, request_.page_size);
   if (pages <= pages_[slot]) return {};
-  return sequence.hold(tokens).first(static_cast<size_t>(pages));
+  return sequence.hold(tokens).first(pages);
 }
 
 bool CudaLoop::grows() const {
@@ -215,7 +215,7 @@ void CudaLoop::reserve(size_t slot) {
     const auto row = static_cast<int64_t>(slot);
     auto* host = rank.step->input(inputs::kPageTable).row_as<int32_t>(row);
     auto* device = rank.step->device_input(inputs::kPageTable).row_as<int32_t>(row);
-    const auto begin = static_cast<size_t>(known);
+    const size_t begin = known;
     std::ranges::copy(pages.subspan(begin), host + begin);
     check_cuda(
         cudaMemcpyAsync(device + begin, host + begin, (pages.size() - begin) * sizeof(int32_t),

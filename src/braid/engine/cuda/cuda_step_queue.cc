@@ -18,9 +18,7 @@ CudaReplay& replay_of(Executor& executor) {
 
 CudaStepQueue::CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOptions& options,
                              const PlanSize& plan)
-    : ranks_(std::move(ranks)),
-      slots_(options.sequences),
-      masked_(static_cast<size_t>(options.sequences)) {
+    : ranks_(std::move(ranks)), slots_(options.sequences), masked_(options.sequences) {
   const double begin = steady_seconds();
   make_plans(options, plan);
   const Executor& executor = *plans_[0].bound->executors[0];
@@ -140,7 +138,7 @@ void CudaStepQueue::put(size_t plan, const Batch& batch, std::span<const int32_t
   for (const QueueRank& rank : ranks_) rank.sampler->wait_taken(put_);
   waited_ += steady_seconds() - begin;
   for (int r = 0; r < ranks; ++r) {
-    const auto i = static_cast<size_t>(r);
+    const size_t i = r;
     const DeviceScope scope(ranks_[i].backend->device().id);
     Executor& executor = *p.bound->executors[i];
     cut_.write(executor);

@@ -43,11 +43,10 @@ class CudaRank : public Rank {
     cuda::DeviceCommConfig config;
     config.max_ctas = std::min(config.max_ctas, table_.device().num_sms);
     for (Stream stream : kStreams) {
-      const auto s = static_cast<size_t>(stream);
       config.name = fmt::format("tp.{}", to_string(stream));
-      comms_[s] =
+      comms_[stream] =
           std::make_unique<cuda::DeviceComm>(endpoint_, fabric::Group::world(ranks_), config);
-      comms[s] = comms_[s].get();
+      comms[stream] = comms_[stream].get();
     }
     cuda::add_comm_kernels(table_, comms);
     if (!world.sequence.empty()) {
@@ -98,7 +97,7 @@ class CudaRank : public Rank {
   fabric::DeviceEndpoint& endpoint_;
   const int ranks_;
   cuda::KernelTable table_;
-  std::array<std::unique_ptr<cuda::DeviceComm>, kNumStreams> comms_;
+  PerStream<std::unique_ptr<cuda::DeviceComm>> comms_;
   std::optional<cuda::OneSidedComm> one_sided_;
   cuda::CudaBackend backend_;
   cuda::DeviceWeights weights_;
@@ -183,9 +182,7 @@ class CudaWorld : public World {
     if (job_) plans_.push_back(agree_on_plan(*job_, planned));
   }
 
-  CudaRank& cuda_rank(int rank) {
-    return *ranks_.at(static_cast<size_t>(rank - fabric_->first_rank()));
-  }
+  CudaRank& cuda_rank(int rank) { return *ranks_.at(rank - fabric_->first_rank()); }
 
   job::Job* const job_;
   std::vector<std::string> plans_;  // that all processes have agreed on

@@ -60,8 +60,7 @@ DeviceRates measure_device_rates(int device) {
     double seconds = 0;
     for (const int ctas : {1, 2}) {
       const double s = best_seconds(stream.get(), [&] {
-        cuda::read_stream(memory->data(), static_cast<size_t>(bytes), sink.data(),
-                          ctas * info.num_sms, {stream.get()});
+        cuda::read_stream(memory->data(), bytes, sink.data(), ctas * info.num_sms, {stream.get()});
       });
       seconds = seconds == 0 ? s : std::min(seconds, s);
     }

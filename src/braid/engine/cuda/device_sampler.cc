@@ -34,8 +34,7 @@ SamplerParams to_device(const LoopSequence& sequence, int mask_deadline_ms) {
 
 template <class T>
 void DeviceSampler::Mirror<T>::upload(cudaStream_t stream) const {
-  check_cuda(cudaMemcpyAsync(device(), host(), static_cast<size_t>(device_->bytes()),
-                             cudaMemcpyHostToDevice, stream),
+  check_cuda(cudaMemcpyAsync(device(), host(), device_->bytes(), cudaMemcpyHostToDevice, stream),
              "a sampler");
 }
 
@@ -43,7 +42,7 @@ DeviceSampler::DeviceSampler(CudaBackend& backend, int64_t vocab, int64_t capaci
     : backend_(backend),
       desc_{.vocab = static_cast<int32_t>(vocab), .capacity = static_cast<int32_t>(capacity)},
       config_(choose(desc_, sampling_device(backend.device()))),
-      mask_words_(static_cast<size_t>(ceil_div(vocab, 32))),
+      mask_words_(ceil_div(vocab, 32)),
       counters_(backend, 1),
       params_(backend, capacity),
       states_(backend, capacity),

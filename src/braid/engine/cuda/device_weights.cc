@@ -39,7 +39,7 @@ TensorView DeviceWeights::upload(const TensorView& host, DType dtype) {
   if (dtype != host.dtype) {
     converted.resize(view.bytes());
     from = make_view(converted.data(), dtype, host.shape);
-    std::vector<float> row(static_cast<size_t>(host.cols()));
+    std::vector<float> row(host.cols());
     for (int64_t r = 0; r < host.rows(); ++r) {
       dequantize_row(host.dtype, host.row(r), row.data(), host.cols());
       quantize_row(dtype, row.data(), from.row(r), host.cols());

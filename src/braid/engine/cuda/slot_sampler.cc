@@ -65,7 +65,7 @@ SlotSampler::SlotSampler(CudaBackend& backend, int64_t vocab, int64_t slots, int
       staged_(std::max<int64_t>(context, 1 << 14)),
       mask_words_(ceil_div(vocab, 32)),
       counts_taken_(std::min(slots, kMostCounted)),
-      counts_row_(static_cast<size_t>(slots), -1),
+      counts_row_(slots, -1),
       sampling_in_(backend.allocate_staging(sizeof(StepSampling))),
       row_slots_in_(backend.allocate_staging(rows * 4)),
       joins_in_(backend.allocate_staging(slots * static_cast<int64_t>(sizeof(SlotJoin)))),
@@ -113,7 +113,7 @@ bool SlotSampler::join(int32_t slot, const SlotSequence& sequence) {
   if (std::ssize(join.biases) > kMaxBiases || before + std::ssize(join.biases) > kMostJoinBiases) {
     return false;
   }
-  const auto s = static_cast<size_t>(slot);
+  const size_t s = slot;
   if (has_penalty(p)) {
     counts_row_[s] = counts_taken_.take();
     if (counts_row_[s] < 0) return false;
@@ -130,7 +130,7 @@ bool SlotSampler::join(int32_t slot, const SlotSequence& sequence) {
 }
 
 void SlotSampler::leave(int32_t slot) {
-  int32_t& row = counts_row_[static_cast<size_t>(slot)];
+  int32_t& row = counts_row_[slot];
   if (row >= 0) counts_taken_.give_back(row);
   row = -1;
   // A sequence that ends before its first step writes nothing.

@@ -43,7 +43,7 @@ bool KvStore::grow(KvHolding& holding, int64_t tokens) {
 
 void KvStore::keep(KvHolding& holding, std::span<const int32_t> ids, int64_t computed) {
   if (!share_) return;
-  const auto page = static_cast<size_t>(page_size());
+  const size_t page = page_size();
   for (size_t i = holding.path.size(); (i + 1) * page <= static_cast<size_t>(computed); ++i) {
     PrefixTree::Node* const parent = i == 0 ? holding.root : holding.path.back();
     PrefixTree::Node* const node =

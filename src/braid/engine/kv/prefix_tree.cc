@@ -58,7 +58,7 @@ PrefixTree::Node* PrefixTree::root(std::string_view salt) {
 
 void PrefixTree::descend(Node* root, std::span<const int32_t> ids, int64_t max_pages,
                          std::vector<Node*>& path) {
-  const auto page = static_cast<size_t>(page_size_);
+  const size_t page = page_size_;
   Node* node = path.empty() ? root : path.back();
   while (std::ssize(path) < max_pages && (path.size() + 1) * page <= ids.size()) {
     node = find(*node, ids.subspan(path.size() * page, page));

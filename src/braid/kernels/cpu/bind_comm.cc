@@ -38,7 +38,7 @@ BoundKernel bind_all_reduce(const LaunchArgs& args, fabric::Comm& comm) {
 class PartSizes {
  public:
   PartSizes(int ranks, int threads)
-      : ranks_(static_cast<size_t>(ranks)), sizes_(ranks_ * static_cast<size_t>(threads)) {}
+      : ranks_(ranks), sizes_(ranks_ * static_cast<size_t>(threads)) {}
 
   std::span<const int64_t> of(int64_t tokens, int64_t per_token, const Team& team) {
     const auto mine = std::span(sizes_).subspan(static_cast<size_t>(team.index) * ranks_, ranks_);
@@ -105,7 +105,7 @@ BoundKernel bind_take_shard(const LaunchArgs& args) {
   const auto& attrs = call.attrs<ops::TakeShardAttrs>();
   if (!attrs.columns.empty()) {
     const DType dtype = call.in[0].dtype;
-    const int64_t begin = bytes_of(dtype, attrs.columns[static_cast<size_t>(attrs.rank)].begin);
+    const int64_t begin = bytes_of(dtype, attrs.columns[attrs.rank].begin);
     const auto bytes = static_cast<size_t>(bytes_of(dtype, call.out[0].cols()));
     return [&call, begin, bytes](const Team& team) {
       const Range rows = team.share(call.rows());
@@ -120,8 +120,7 @@ BoundKernel bind_take_shard(const LaunchArgs& args) {
     const int64_t row_bytes = bytes_of(call.in[0].dtype, call.in[0].cols());
     const Range share = team.share(rows.size() * row_bytes);
     std::memcpy(call.out[0].data + share.begin,
-                call.in[0].data + rows.begin * row_bytes + share.begin,
-                static_cast<size_t>(share.size()));
+                call.in[0].data + rows.begin * row_bytes + share.begin, share.size());
   };
 }
 
@@ -226,7 +225,7 @@ void add_comm_kernels(KernelTable& table, const AxisComms& axes, Isa cap) {
                          .bind =
                              [axes, bind](const LaunchArgs& args) {
                                const StreamComms& comms = comms_of(axes, *args.call.op);
-                               fabric::Comm* comm = comms[static_cast<size_t>(args.stream)];
+                               fabric::Comm* comm = comms[args.stream];
                                BRAID_CHECK(comm != nullptr, "no communication on the {} stream",
                                            to_string(args.stream));
                                return bind(args, *comm);

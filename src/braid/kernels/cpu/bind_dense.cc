@@ -113,7 +113,7 @@ BoundKernel bind_rope_table(const LaunchArgs& args, Isa) {
 void copy_rows(const TensorView& from, int64_t begin, const TensorView& to, int64_t at,
                Range share) {
   std::memcpy(to.row(at + share.begin), from.row(begin + share.begin),
-              static_cast<size_t>(share.size() * from.row_bytes));
+              share.size() * from.row_bytes);
 }
 
 BoundKernel bind_concat_rows(const LaunchArgs& args, Isa) {
@@ -146,7 +146,7 @@ BoundKernel bind_concat_columns(const LaunchArgs& args, Isa) {
     for (int64_t t = rows.begin; t < rows.end; ++t) {
       std::byte* to = call.out[0].row(t);
       for (const TensorView& part : call.in) {
-        std::memcpy(to, part.row(t), static_cast<size_t>(part.row_bytes));
+        std::memcpy(to, part.row(t), part.row_bytes);
         to += part.row_bytes;
       }
     }
@@ -160,7 +160,7 @@ void for_shares(std::span<const TensorView> views, const Team& team, F&& copy) {
   int64_t at = 0;
   for (const TensorView& view : views) {
     const Range share = team.share(view.bytes());
-    copy(view.data + share.begin, at + share.begin, static_cast<size_t>(share.size()));
+    copy(view.data + share.begin, at + share.begin, share.size());
     at += view.bytes();
   }
 }

@@ -29,10 +29,10 @@ class DenseAttention {
         group_(heads_ / (call_.in[a_.first_key()].cols() / a_.head_dim)),
         workspace_(args.workspace),
         block_(pick_isa(isa, BRAID_EACH_ISA(segment_attention_block))),
-        keys_(static_cast<size_t>(args.threads)) {
-    for (auto& keys : keys_) keys.resize(static_cast<size_t>(a_.kv_parts));
+        keys_(args.threads) {
+    for (auto& keys : keys_) keys.resize(a_.kv_parts);
     queries_ = length(call_.in.first(a_.first_key()));
-    key_rows_ = length(call_.in.subspan(a_.first_key(), static_cast<size_t>(a_.kv_parts)));
+    key_rows_ = length(call_.in.subspan(a_.first_key(), a_.kv_parts));
   }
 
   void run(const Team& team) {
@@ -76,7 +76,7 @@ class DenseAttention {
   }
 
   std::span<const SegmentKeys> keys_of(const Block& block, int thread) {
-    auto& keys = keys_[static_cast<size_t>(thread)];
+    auto& keys = keys_[thread];
     const TensorView &bias = call_.in[a_.bias()], &key_len = call_.in[a_.key_len()];
     const int64_t live = key_len.data ? key_len.as<const int32_t>()[block.b] : key_rows_;
     int64_t position = 0;

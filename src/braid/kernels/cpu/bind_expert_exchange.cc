@@ -119,7 +119,7 @@ BoundKernel bind_tell_alone(const LaunchArgs& args) {
     for (int q = 0; q < a.ranks(); ++q) packed.pack(q);
     const int32_t* own = packed.told(a.rank);
     for (int p = 0; p < a.ranks(); ++p) {
-      std::memcpy(call.in[3].row(p), own, static_cast<size_t>(ops::told_bytes(a, own[0])));
+      std::memcpy(call.in[3].row(p), own, ops::told_bytes(a, own[0]));
     }
   };
 }
@@ -132,8 +132,7 @@ BoundKernel bind_dispatch_alone(const LaunchArgs& args) {
     for (int p = 0; p < a.ranks(); ++p) {
       int64_t slot = p * a.slots;
       for_runs(call, a, a.rank, [&](int64_t t, int64_t count) {
-        std::memcpy(call.in[3].row(slot), call.in[1].row(t),
-                    static_cast<size_t>(count * a.row_bytes));
+        std::memcpy(call.in[3].row(slot), call.in[1].row(t), count * a.row_bytes);
         slot += count;
       });
     }
@@ -144,7 +143,7 @@ BoundKernel bind_choose(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
   const auto bias = std::make_shared<std::vector<float>>(widen(call.in[1]));
   return [&call, bias](const Team& team) {
-    const auto E = static_cast<size_t>(call.in[0].cols());
+    const size_t E = call.in[0].cols();
     const Range mine = team.share(call.rows());
     for (int64_t t = mine.begin; t < mine.end; ++t) {
       ops::choose_experts(call.attrs<ops::RouteAttrs>(), {call.in[0].row_as<const float>(t), E},

@@ -27,7 +27,7 @@ class Tiles {
  public:
   explicit Tiles(const ExchangeAttrs& a)
       : a_(a),
-        experts_(static_cast<size_t>(a.held().size())),
+        experts_(a.held().size()),
         begin_(static_cast<size_t>(a.ranks()) * (experts_ + 1)),
         first_(static_cast<size_t>(a.ranks()) * experts_) {}
 

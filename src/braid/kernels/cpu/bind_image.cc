@@ -159,8 +159,7 @@ BoundKernel bind_moves(const LaunchArgs& args, Isa) {
       const Range share = team.share(m.rows * from.row_bytes);
       for (int64_t i = 0; i < m.count && !share.empty(); ++i) {
         std::memcpy(call.out[0].row(m.to + (i * m.to_stride)) + share.begin,
-                    from.row(m.from + (i * m.from_stride)) + share.begin,
-                    static_cast<size_t>(share.size()));
+                    from.row(m.from + (i * m.from_stride)) + share.begin, share.size());
       }
     }
   };

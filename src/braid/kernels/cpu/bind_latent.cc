@@ -25,11 +25,10 @@ BoundKernel bind_append(const LaunchArgs& args) {
   };
   auto held =
       std::make_shared<Held>(Held{ops::rope_frequencies(a.rope, nullptr), widen(call.in[1]), {}});
-  held->rows.assign(static_cast<size_t>(args.threads),
-                    std::vector<float>(static_cast<size_t>(call.in[0].cols())));
+  held->rows.assign(args.threads, std::vector<float>(call.in[0].cols()));
   return [&call, &a, held](const Team& team) {
     const Range mine = team.share(call.rows());
-    std::vector<float>& row = held->rows[static_cast<size_t>(team.index)];
+    std::vector<float>& row = held->rows[team.index];
     const auto R = std::ssize(held->norm);
     for (int64_t t = mine.begin; t < mine.end; ++t) {
       const int32_t slot = call.in[3].as<const int32_t>()[t];

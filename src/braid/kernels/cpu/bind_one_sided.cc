@@ -20,8 +20,8 @@ struct Transfer {
 };
 
 Transfer transfer_of(const OpCall& call, const ops::Move& move) {
-  const TensorView& src = call.in[static_cast<size_t>(move.src)];
-  const TensorView& dst = call.in[static_cast<size_t>(move.dst)];
+  const TensorView& src = call.in[move.src];
+  const TensorView& dst = call.in[move.dst];
   const Strides s(src), d(dst);
   const int64_t element = bytes_of(src.dtype, 1);
   Transfer t{.src = s.at(0, move.src_row, move.src_head) * element,
@@ -46,8 +46,8 @@ BoundKernel bind_pull(const LaunchArgs& args, fabric::Endpoint& endpoint) {
     std::vector<fabric::Transfer> pending;
     for (const ops::Move& move : call.attrs<ops::MoveAttrs>().moves) {
       const Transfer t = transfer_of(call, move);
-      const auto src = memory.place(call.in[static_cast<size_t>(move.src)].data);
-      std::byte* dst = call.in[static_cast<size_t>(move.dst)].data;
+      const auto src = memory.place(call.in[move.src].data);
+      std::byte* dst = call.in[move.dst].data;
       for (int64_t b = 0; b < call.extents().sequence; ++b) {
         pending.push_back(endpoint.get_async(dst + t.dst + b * t.dst_batch,
                                              src + (t.src + b * t.src_batch), move.peer, t.block,
@@ -73,8 +73,8 @@ BoundKernel bind_push(const LaunchArgs& args, fabric::Endpoint& endpoint) {
     std::vector<fabric::Transfer> pending;
     for (const ops::Move& move : call.attrs<ops::MoveAttrs>().moves) {
       const Transfer t = transfer_of(call, move);
-      const std::byte* src = call.in[static_cast<size_t>(move.src)].data;
-      const auto dst = memory.place(call.in[static_cast<size_t>(move.dst)].data);
+      const std::byte* src = call.in[move.src].data;
+      const auto dst = memory.place(call.in[move.dst].data);
       for (int64_t b = 0; b < call.extents().sequence; ++b) {
         pending.push_back(endpoint.put_async(dst + (t.dst + b * t.dst_batch), move.peer,
                                              src + t.src + b * t.src_batch, t.block, tag));
@@ -98,7 +98,7 @@ BoundKernel bind_sync(const LaunchArgs& args, fabric::Endpoint& endpoint, const 
   return [&call, &a, &memory, &endpoint, comm, tag](const Team& team) {
     if (team.index == 0) {
       for (int output : a.opened_arrivals) {
-        const TensorView& counters = call.out[static_cast<size_t>(output)];
+        const TensorView& counters = call.out[output];
         for (int64_t from = 0; from < counters.shape[0]; ++from) {
           auto* signal = reinterpret_cast<fabric::Signal*>(counters.row(from));
           std::atomic_ref<uint64_t>(signal->value).store(0, std::memory_order_seq_cst);
@@ -108,7 +108,7 @@ BoundKernel bind_sync(const LaunchArgs& args, fabric::Endpoint& endpoint, const 
     if (comm != nullptr) fabric::barrier(*comm, team);
     if (team.index != 0) return;
     for (int from = 0; from < static_cast<int>(a.arrivals.size()); ++from) {
-      const auto expected = static_cast<uint64_t>(a.arrivals[static_cast<size_t>(from)]);
+      const auto expected = static_cast<uint64_t>(a.arrivals[from]);
       if (expected == 0) continue;
       endpoint.wait(counter(memory, call.in[ops::kSyncArrivals], from), expected,
                     {.tag = tag, .from = from});
@@ -131,7 +131,7 @@ MeshComms::MeshComms(fabric::Endpoint& endpoint, std::span<const Mesh> meshes) {
   for (MeshGroup& group : groups_of(endpoint.rank(), meshes)) {
     Group& made = groups_.emplace_back(Group{std::move(group), {}});
     for (Stream stream : kStreams) {
-      made.comms[static_cast<size_t>(stream)] = std::make_unique<fabric::Comm>(
+      made.comms[stream] = std::make_unique<fabric::Comm>(
           endpoint, fabric::Group{made.group.ranks},
           fabric::CommConfig{.name = fmt::format("sp.{}.{}", made.group.name, to_string(stream)),
                              .slot_bytes = 64});
@@ -145,7 +145,7 @@ fabric::Comm& MeshComms::at(const std::string& axis, const std::vector<int>& ran
       groups_, [&](const Group& g) { return g.group.axis == axis && g.group.ranks == ranks; });
   BRAID_CHECK(it != groups_.end(), "a sync of ranks {}: they are no group of the axis '{}'",
               fmt::join(ranks, ", "), axis);
-  return *it->comms[static_cast<size_t>(stream)];
+  return *it->comms[stream];
 }
 
 void add_one_sided_kernels(KernelTable& table, fabric::Endpoint& endpoint, const MeshComms& comms) {

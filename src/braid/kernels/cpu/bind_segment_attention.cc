@@ -25,7 +25,7 @@ class SegmentAttention {
         a_(args.call.attrs<ops::SegmentAttentionAttrs>()),
         workspace_(args.workspace),
         block_(pick_isa(isa, BRAID_EACH_ISA(segment_attention_block))),
-        keys_(static_cast<size_t>(args.threads)) {
+        keys_(args.threads) {
     for (auto& keys : keys_) keys.resize(a_.kv.size());
     const auto stores = [&](const ops::QSegment& s) { return a_.stored(s, 1, 1) > 0; };
     if (std::ranges::any_of(a_.q, stores)) owners_.emplace(args);
@@ -62,8 +62,7 @@ class SegmentAttention {
                        .scale = a_.scale,
                        .window_left = a_.window_left,
                        .window_right = a_.window_right,
-                       .keys = std::span(keys).subspan(static_cast<size_t>(s.kv_begin),
-                                                       static_cast<size_t>(s.kv_end - s.kv_begin)),
+                       .keys = std::span(keys).subspan(s.kv_begin, s.kv_end - s.kv_begin),
                        .state_o = state.as<float>() + state_at.at(b, s.state_row + row, h),
                        .state_stride = state_at.row,
                        .state_l = call_.in[1].as<float>() + stat,

@@ -17,8 +17,7 @@ BoundKernel bind_reshape(const LaunchArgs& args, Isa) {
   const int64_t row_bytes = x.bytes() / (x.shape.rank() == 4 ? x.shape[1] : x.shape[0]);
   return [&call, row_bytes](const Team& team) {
     const Range share = team.share(call.extents().shard * row_bytes);
-    std::memcpy(call.out[0].data + share.begin, call.in[0].data + share.begin,
-                static_cast<size_t>(share.size()));
+    std::memcpy(call.out[0].data + share.begin, call.in[0].data + share.begin, share.size());
   };
 }
 
@@ -100,7 +99,7 @@ BoundKernel bind_thin(const LaunchArgs& args, Isa) {
   return [&call, heads, parts](const Team& team) {
     const Range mine = team.share(heads * parts);
     for (int64_t i = mine.begin; i < mine.end; ++i) {
-      ops::thin_part(call, static_cast<size_t>(i / heads), i % heads);
+      ops::thin_part(call, i / heads, i % heads);
     }
   };
 }

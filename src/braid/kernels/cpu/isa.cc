@@ -97,11 +97,4 @@ std::string_view name(Isa isa) {
   return kNames[static_cast<int>(isa)];
 }
 
-std::optional<Isa> parse_isa(std::string_view text) {
-  for (Isa isa : kIsas) {
-    if (name(isa) == text) return isa;
-  }
-  return std::nullopt;
-}
-
 }  // namespace braid::cpu

@@ -34,6 +34,5 @@ inline Isa detected_isa() {
 std::span<const Isa> usable_isas();
 
 std::string_view name(Isa isa);
-std::optional<Isa> parse_isa(std::string_view text);
 
 }  // namespace braid::cpu

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,7 +18,7 @@ void add_cpu_kernels(KernelTable& table, Isa cap = detected_isa());
 
 // A group's Comm for each stream: collectives of two streams have no common order, so each stream
 // needs a Comm. Null for a stream without communication.
-using StreamComms = std::array<fabric::Comm*, kNumStreams>;
+using StreamComms = PerStream<fabric::Comm*>;
 
 // Fills in the communication ops over one mesh axis, and those fused with communication. The Comms
 // outlive the table; lanes are at least the threads of the stream. `cap` as for add_cpu_kernels:
@@ -44,7 +43,7 @@ class MeshComms {
  private:
   struct Group {
     MeshGroup group;
-    std::array<std::unique_ptr<fabric::Comm>, kNumStreams> comms;
+    PerStream<std::unique_ptr<fabric::Comm>> comms;
   };
   std::vector<Group> groups_;
 };

@@ -15,9 +15,9 @@ std::byte* Scratch::get(const LaunchArgs& args, int64_t bytes) {
 }
 
 std::shared_ptr<DeviceMemory> row_as(const LaunchArgs& args, const TensorView& row, DType dtype) {
-  std::vector<std::byte> host(static_cast<size_t>(row.bytes()));
+  std::vector<std::byte> host(row.bytes());
   check_cuda(cudaMemcpy(host.data(), row.data, host.size(), cudaMemcpyDeviceToHost), "a weight");
-  std::vector<float> values(static_cast<size_t>(row.cols()));
+  std::vector<float> values(row.cols());
   dequantize_row(row.dtype, host.data(), values.data(), row.cols());
   host.resize(static_cast<size_t>(bytes_of(dtype, row.cols())));
   quantize_row(dtype, values.data(), host.data(), row.cols());
@@ -39,9 +39,7 @@ std::shared_ptr<DeviceMemory> turns_table(const LaunchArgs& args, const ops::Rop
   const std::vector<uint64_t> turns = rope_turns(attrs, factors.data ? host.data() : nullptr);
   const auto bytes = static_cast<int64_t>(turns.size() * sizeof(uint64_t));
   auto table = std::make_shared<CudaMemory>(args.device.id, bytes);
-  check_cuda(
-      cudaMemcpy(table->data(), turns.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
-      "rope table");
+  check_cuda(cudaMemcpy(table->data(), turns.data(), bytes, cudaMemcpyHostToDevice), "rope table");
   return table;
 }
 

@@ -98,7 +98,7 @@ class BlockOperands {
 
   const TensorView& in(BlockInput i) const {
     static const TensorView kNone;
-    const auto index = static_cast<size_t>(i);
+    const size_t index = i;
     return index < args_.call.in.size() ? args_.call.in[index] : kNone;
   }
   template <class T>

@@ -76,7 +76,7 @@ BoundKernel bind_all_gather(const LaunchArgs& args, DeviceComm& comm) {
     return GatherColumnsParams{
         .x = view(call.in[0]),
         .y = view(call.out[0]),
-        .begin = parts[static_cast<size_t>(comm.index())].begin,
+        .begin = parts[comm.index()].begin,
         .parts = comm.limits().across_machines ? parts : std::vector<Range>(),
         .live_rows = live};
   };
@@ -88,7 +88,7 @@ BoundKernel bind_take_shard(const LaunchArgs& args, DeviceComm&) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::TakeShardAttrs>();
   if (!attrs.columns.empty()) {
-    const Range part = attrs.columns[static_cast<size_t>(attrs.rank)];
+    const Range part = attrs.columns[attrs.rank];
     const auto copy = [&call, part, live = args.live(call.axis)] {
       return ConvertParams{
           .x = slice_cols(call.in[0], part.begin, part.end), .y = call.out[0], .rows = live};
@@ -273,12 +273,11 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
 void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   using Bind = BoundKernel (*)(const LaunchArgs&, DeviceComm&);
   const auto add = [&](const OpDef& def, Bind bind) {
-    table.add(def.kind, {.info = [](const Op& op, TypeList, TypeList,
-                                    const DeviceInfo&) { return named(op); },
-                         .bind =
-                             [comms, bind](const LaunchArgs& args) {
-                               return bind(args, *comms[static_cast<size_t>(args.stream)]);
-                             }});
+    table.add(
+        def.kind,
+        {.info = [](const Op& op, TypeList, TypeList, const DeviceInfo&) { return named(op); },
+         .bind = [comms,
+                  bind](const LaunchArgs& args) { return bind(args, *comms[args.stream]); }});
   };
   add(ops::kAllReduce, bind_all_reduce);
   add(ops::kAllGather, bind_all_gather);
@@ -287,18 +286,18 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   add(ops::kAllReduceAddRmsNorm, bind_reduce_norm);
   add(ops::kReduceScatterAddRmsNormAllGather, bind_scatter_norm_gather);
   add_relays(table, comms);
-  table.add(
-      ops::kLinearAllReduce.kind,
-      {.info =
-           [&table](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) {
-             KernelInfo info = table.at(ops::kLinear.kind).info(linear_of(op), in, out, device);
-             info.name = named(op).name;
-             return info;
-           },
-       .bind =
-           [&table, comms](const LaunchArgs& args) {
-             return bind_linear_all_reduce(table, args, *comms[static_cast<size_t>(args.stream)]);
-           }});
+  table.add(ops::kLinearAllReduce.kind,
+            {.info =
+                 [&table](const Op& op, TypeList in, TypeList out, const DeviceInfo& device) {
+                   KernelInfo info =
+                       table.at(ops::kLinear.kind).info(linear_of(op), in, out, device);
+                   info.name = named(op).name;
+                   return info;
+                 },
+             .bind =
+                 [&table, comms](const LaunchArgs& args) {
+                   return bind_linear_all_reduce(table, args, *comms[args.stream]);
+                 }});
 }
 
 void drop_communication(KernelTable& table) {

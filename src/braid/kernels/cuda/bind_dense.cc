@@ -98,9 +98,8 @@ BoundKernel bind_relative_bias(const LaunchArgs& args) {
   }
   const auto bytes = std::ssize(buckets) * static_cast<int64_t>(sizeof(int32_t));
   const auto table = std::make_shared<CudaMemory>(args.device.id, bytes);
-  check_cuda(
-      cudaMemcpy(table->data(), buckets.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice),
-      "buckets of distances");
+  check_cuda(cudaMemcpy(table->data(), buckets.data(), bytes, cudaMemcpyHostToDevice),
+             "buckets of distances");
   return [&call = args.call, table](const LaunchContext& context) {
     relative_bias(call.in[0], reinterpret_cast<const int32_t*>(table->data()), call.out[0],
                   context);

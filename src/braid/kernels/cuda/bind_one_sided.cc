@@ -64,10 +64,10 @@ class Transfers {
     PushDesc desc{.computes_beside = computes_beside};
     const fabric::DeviceEndpoint& e = comm_.endpoint();
     for (const ops::Move& move : moves()) {
-      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      const TensorView& src = call_.in[move.src];
       desc.pieces += src.shape[0];
       desc.bytes += src.shape[0] * bytes_of(src.dtype, move.elems(src.shape[3]));
-      const int64_t rows = call_.in[static_cast<size_t>(move.dst)].shape[2];
+      const int64_t rows = call_.in[move.dst].shape[2];
       for (int64_t heads : {move.heads, move.src_head, move.dst_head, src.shape[2], rows}) {
         desc.words &= bytes_of(src.dtype, heads * src.shape[3]) % 16 == 0;
       }
@@ -79,7 +79,7 @@ class Transfers {
   void count() const {
     fabric::DeviceEndpoint& e = comm_.endpoint();
     for (const ops::Move& move : moves()) {
-      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      const TensorView& src = call_.in[move.src];
       const int64_t elems = move.elems(src.shape[3]) * sequences_of(call_, src, whole_);
       e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
                       e.link(e.rank(), move.peer), bytes_of(src.dtype, elems));
@@ -95,7 +95,7 @@ class Transfers {
   void append_pieces(int peer, std::vector<fabric::LinkProxy::Piece>& pieces) const {
     for (const ops::Move& move : moves()) {
       if (move.peer != peer) continue;
-      const TensorView& src = call_.in[static_cast<size_t>(move.src)];
+      const TensorView& src = call_.in[move.src];
       for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
         pieces.push_back(piece_of(move, b));
       }
@@ -103,8 +103,8 @@ class Transfers {
   }
 
   fabric::LinkProxy::Piece piece_of(const ops::Move& move, int64_t b) const {
-    const TensorView& src = call_.in[static_cast<size_t>(move.src)];
-    const TensorView& dst = call_.in[static_cast<size_t>(move.dst)];
+    const TensorView& src = call_.in[move.src];
+    const TensorView& dst = call_.in[move.dst];
     const int64_t element = bytes_of(src.dtype, 1);
     const Strides s = strides_of(src), d = strides_of(dst);
     fabric::LinkProxy::Piece piece{
@@ -154,7 +154,7 @@ BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
                             .opened = {},
                             .expected = a.arrivals};
     for (int output : a.opened_arrivals) {
-      sync.opened.push_back(call.out[static_cast<size_t>(output)].as<uint32_t>());
+      sync.opened.push_back(call.out[output].as<uint32_t>());
     }
     if (!a.arrivals.empty()) sync.arrivals = call.in[ops::kSyncArrivals].as<const uint32_t>();
     comm.sync(sync, stream, context);

@@ -290,7 +290,7 @@ JoinedLaunches join_relay(std::span<const LaunchArgs> launches, DeviceComm* comm
 
 void add_relays(KernelTable& table, const StreamComms& comms) {
   table.set_join([comms](std::span<const LaunchArgs> launches) {
-    return join_relay(launches, comms[static_cast<size_t>(launches[0].stream)]);
+    return join_relay(launches, comms[launches[0].stream]);
   });
 }
 

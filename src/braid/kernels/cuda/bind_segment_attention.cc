@@ -146,7 +146,7 @@ Call make_call(const OpCall& call, const Part& part, int64_t sequences, const Ow
     q.offset = to_int(s.position);
     q.kv_begin = std::clamp(s.kv_begin, part.kv_begin, part.kv_end) - part.kv_begin;
     q.kv_end = std::clamp(s.kv_end, part.kv_begin, part.kv_end) - part.kv_begin;
-    if (phases) q.stage = s.phase, q.early = s.early;
+    if (phases) q.stage = s.phase, q.early = s.part != kLastPart;
     out.q.push_back(q);
   }
   for (int i = part.kv_begin; i < part.kv_end; ++i) {
@@ -223,7 +223,7 @@ bool is_fast(const AttentionDesc& desc) {
 bool waits_inside(const SegmentAttentionAttrs& attrs, const ValueType& q) {
   const int last_keys = attrs.kv.empty() ? 0 : attrs.kv.back().phase;
   return !attrs.carries_state() && attrs.last_phase() == last_keys && is_fast(desc_of(attrs, q)) &&
-         parts_of(attrs).size() == 1;
+         attrs.parts() <= 1 && parts_of(attrs).size() == 1;
 }
 
 bool has_state_rows(const OpCall& call) {
@@ -237,7 +237,7 @@ int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, in
   if (attrs.last_phase() == 0 || !waits_inside(attrs, q)) return 0;
   int64_t units = 0;
   for (const ops::QSegment& s : attrs.q) units += round_up(s.rows, 64 * kMaxTileUnits) / 64;
-  const int more = attrs.has_early() ? 2 : 1;  // of early items and others each
+  const int more = 1 + attrs.parts();  // of each part
   units = units * attrs.heads * q.shape[0] + int64_t{num_sms} * kMaxTileUnits * more;
   const int64_t unit = int64_t{128} * 16 * sum_units(static_cast<int>(q.shape[3]));
   return units * (unit + static_cast<int64_t>(kHeldItemBytes));
@@ -316,13 +316,13 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
     if (shared.loaded.insert(kernel).second) load_kernel(made.desc, b.choice.config, args.device);
     bound.push_back(b);
   }
-  const bool has_early =
-      std::ranges::any_of(attrs.q, [](const ops::QSegment& s) { return s.early && s.rows > 0; });
-  return [&call, bound, counters, owners, phases, arrivals, requests = args.requests, has_early,
+  const bool kernel_asks = std::ranges::any_of(
+      attrs.q, [](const ops::QSegment& s) { return s.part != kLastPart && s.rows > 0; });
+  return [&call, bound, counters, owners, phases, arrivals, requests = args.requests, kernel_asks,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
     // Transfers that no kernel asks for, the stream asks for.
-    if (requests != nullptr && (sequences == 0 || !has_early)) requests->write(context.stream);
+    if (requests != nullptr && (sequences == 0 || !kernel_asks)) requests->write(context.stream);
     if (sequences == 0) return;
     owners.count(sequences);
     for (const Bound& b : bound) {

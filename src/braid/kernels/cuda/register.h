@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "braid/backend/cuda/kernel_table.h"
 #include "braid/kernels/cuda/comm/device/device_comm.h"
 #include "braid/kernels/cuda/comm/device/one_sided.h"
@@ -11,7 +9,7 @@ namespace braid::cuda {
 
 // A group's DeviceComm for each stream: collectives of two streams have no common order, so each
 // stream needs a DeviceComm.
-using StreamComms = std::array<DeviceComm*, kNumStreams>;
+using StreamComms = PerStream<DeviceComm*>;
 
 // Fills the table with the CUDA kernels for all ops that compute.
 void add_cuda_kernels(KernelTable& table);

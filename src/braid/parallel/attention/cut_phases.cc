@@ -24,9 +24,9 @@ class PhaseCalls {
       const auto& a = attrs(*op);
       last_ = std::max(last_, a.last_phase());
       for (const QSegment& s : a.q) {
-        if (!s.early || s.out != QSegment::Out::send) continue;
-        sends_early_ = true;
-        first_early_ = std::min(first_early_, s.phase);
+        if (s.part == kLastPart || s.out != QSegment::Out::send) continue;
+        sends_part_ = true;
+        first_sent_ = std::min(first_sent_, s.phase);
       }
     }
   }
@@ -46,18 +46,18 @@ class PhaseCalls {
       });
     }
     add(false, n == last_, [&](const QSegment& s) -> std::optional<Range> {
-      if (s.phase >= n || (waits(s) && n >= first_early_)) return {};
+      if (s.phase >= n || (waits(s) && n >= first_sent_)) return {};
       return Range{n, n + 1};
     });
     return calls;
   }
 
-  // Queries that wait until early rows are done; none: no query waits.
-  std::optional<std::vector<Op>> behind_early() const {
-    if (!sends_early_) return {};
+  // Queries of the last part, which wait until sent rows are done; none: no query waits.
+  std::optional<std::vector<Op>> last_part() const {
+    if (!sends_part_) return {};
     const Seen seen = [&](const QSegment& s) -> std::optional<Range> {
       if (!waits(s)) return {};
-      return Range{std::max(s.phase + 1, first_early_), last_ + 1};
+      return Range{std::max(s.phase + 1, first_sent_), last_ + 1};
     };
     return any(seen, true) ? std::optional(call(false, true, seen, last_)) : std::nullopt;
   }
@@ -69,7 +69,7 @@ class PhaseCalls {
   using Seen = std::function<std::optional<Range>(const QSegment& segment)>;
 
   static const Attention& attrs(const Op& op) { return op.attrs.as<Attention>(); }
-  bool waits(const QSegment& s) const { return sends_early_ && !s.early; }
+  bool waits(const QSegment& s) const { return sends_part_ && s.part == kLastPart; }
 
   static Range keys(const Attention& a, const QSegment& s, Range phases) {
     const auto first = [&](int64_t phase) {
@@ -111,7 +111,7 @@ class PhaseCalls {
     std::fill_n(used.begin(), kStates, true);
     std::vector<Attention> made;
     for (const Op* op : ranks_) made.push_back(part(attrs(*op), begins, ends, seen, n, used));
-    const size_t num_q = static_cast<size_t>(attrs(whole).num_q);
+    const size_t num_q = attrs(whole).num_q;
     const size_t first_key = Attention::kFirstQ + num_q;
     const auto q_end = used.begin() + static_cast<ptrdiff_t>(first_key);
     if (std::find(used.begin() + Attention::kFirstQ, q_end, true) == q_end) {
@@ -154,7 +154,7 @@ class PhaseCalls {
         QSegment& q = a.q.emplace_back(s);
         q.state_row = state_row;
         q.kv_begin = static_cast<int>(in.begin), q.kv_end = static_cast<int>(in.end);
-        q.phase = 0, q.early = false;
+        q.phase = 0, q.part = kLastPart;
         used[Attention::kFirstQ + static_cast<size_t>(s.q)] = true;
         if (ends) use_results(s, used);
       }
@@ -186,8 +186,8 @@ class PhaseCalls {
 
   const std::vector<const Op*>& ranks_;
   int last_ = 0;
-  bool sends_early_ = false;
-  int first_early_ = std::numeric_limits<int>::max();
+  bool sends_part_ = false;
+  int first_sent_ = std::numeric_limits<int>::max();
 };
 
 class Cutter {
@@ -307,8 +307,8 @@ class Cutter {
         made.push_back(std::move(call));
       }
     }
-    const auto rest = calls.behind_early();
-    const size_t after = rest ? after_early(i) : i;
+    const auto rest = calls.last_part();
+    const size_t after = rest ? after_parts(i) : i;
     for (size_t r = 0; r < programs_.size(); ++r) {
       std::vector<Op>& ops = programs_[r]->ops;
       const auto at = [&](size_t place) { return ops.begin() + static_cast<ptrdiff_t>(place); };
@@ -319,18 +319,18 @@ class Cutter {
     return i + made.size() - 1;
   }
 
-  // The last op after op i that takes early results, before any op that takes others.
-  size_t after_early(size_t i) const {
+  // The last op after op i that takes parts before the last, before any op that takes the last.
+  size_t after_parts(size_t i) const {
     const std::span results =
         std::span(op(0, i).inputs).subspan(Attention::kFirstResult, Attention::kFirstQ - kStates);
     size_t last = i;
     for (size_t j = i + 1; j < programs_[0]->ops.size(); ++j) {
       if (std::ranges::none_of(results, [&](ValueId v) { return names(op(0, j), v); })) continue;
-      bool early = true;
+      bool partial = true;
       for (size_t r = 0; r < programs_.size(); ++r) {
-        early = early && op(r, i).def->phases->early_for(op(r, i), op(r, j));
+        partial = partial && op(r, i).def->phases->part_for(op(r, i), op(r, j)) != kLastPart;
       }
-      if (early) {
+      if (partial) {
         last = j;
       } else if (names(op(0, j), results[static_cast<size_t>(QSegment::Out::o)]) ||
                  names(op(0, j), results[static_cast<size_t>(QSegment::Out::rest)])) {

@@ -12,9 +12,9 @@ namespace braid {
 // whole if the kernel of every rank waits for the call's phases inside, and the ranks do not meet
 // between the phases: a waiting kernel would hold the units that a meeting needs. Any other call
 // becomes a call for each phase, with the pairs of a query and a key that the phase completes, and
-// the calls carry a running state. If early rows are sent to other ranks, the calls finish these
-// rows first; other queries then take the keys of the early rows' phases in a last call, beside the
-// transfer.
+// the calls carry a running state. If rows of parts before the last are sent to other ranks, the
+// calls finish these rows first; other queries then take the keys of these phases in a last call,
+// beside the transfer.
 //
 // `programs` [ranks] have the same ops on the same values. `kernels` has a catalog for each rank,
 // or one for all; empty: no kernel waits inside. Returns whether a call was cut.

@@ -154,7 +154,7 @@ int64_t pulled_rows(const KeyLevels& levels, const SequenceLayout& q,
       rows += most;
     }
     for (int r = 0; r < P; ++r) {
-      if (r != reader && q.rows(reader) > 0) rows += cached[static_cast<size_t>(r)];
+      if (r != reader && q.rows(reader) > 0) rows += cached[r];
     }
   }
   return rows;

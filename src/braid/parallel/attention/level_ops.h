@@ -24,7 +24,7 @@ class LevelOps {
                             const char* tag = "") {
     std::vector<ValueId> outputs;
     for (int r = 0; r < ranks(); ++r) {
-      Builder& b = builders_[static_cast<size_t>(r)];
+      Builder& b = builders_[r];
       b.mark(tag);
       const auto scope = b.scope(scope_name);
       outputs = b.op(def, Attrs::of(attrs(r)), inputs);

@@ -24,7 +24,7 @@ class LevelRows {
 
   const std::vector<PromptPart>& parts() const { return parts_; }
   const PromptPart& last() const;  // the last part with tokens
-  int64_t cached(int rank) const { return cached_[static_cast<size_t>(rank)]; }
+  int64_t cached(int rank) const { return cached_[rank]; }
   // Number of a part's keys that a later part reads.
   int64_t kept(size_t reader, size_t part) const;
   // A part's keys that the most demanding later part reads, on rank `reader` or on any rank.

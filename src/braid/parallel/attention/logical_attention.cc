@@ -43,8 +43,7 @@ SequenceAttention exact_attention(const Program& logical, const TokenSharding& t
 }  // namespace
 
 SequenceAttention attention_over(const Program& logical, const TokenSharding& tokens, int index) {
-  SequenceAttention attention =
-      exact_attention(logical, tokens, logical.ops[static_cast<size_t>(index)]);
+  SequenceAttention attention = exact_attention(logical, tokens, logical.ops[index]);
   if (!tokens.levels || attention.window_left >= 0) return attention;
   const KeyLevels& levels = *tokens.levels;
   if (between_attentions(logical, index)) {
@@ -61,9 +60,8 @@ std::vector<std::pair<ValueType, ValueType>> opened_together(const Program& logi
   constexpr int64_t kMostBytes = 32 << 20;
   std::vector<std::pair<ValueType, ValueType>> types;
   int64_t bytes = 0;
-  const int64_t head_dim =
-      logical.ops[static_cast<size_t>(index)].attrs.as<ops::AttentionAttrs>().head_dim;
-  for (size_t i = static_cast<size_t>(index); i < logical.ops.size(); ++i) {
+  const int64_t head_dim = logical.ops[index].attrs.as<ops::AttentionAttrs>().head_dim;
+  for (size_t i = index; i < logical.ops.size(); ++i) {
     const Op& op = logical.ops[i];
     if (!attends(op)) continue;
     if (op.attrs.as<ops::AttentionAttrs>().head_dim != head_dim) break;

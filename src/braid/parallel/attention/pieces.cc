@@ -19,7 +19,7 @@ AttentionPieces::AttentionPieces(std::span<Builder> builders, const SequenceAtte
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionDivision& division)
     : builders_(builders), a_(attention), mesh_(mesh), division_(division), in_(inputs) {
-  const auto P = static_cast<size_t>(world());
+  const size_t P = world();
   BRAID_CHECK(builders.size() == P, "{} programs of {} ranks", builders.size(), P);
   if (a_.q.ranks.size() != P || a_.kv.ranks.size() != P) {
     fail(ErrorCode::kInvalidArgument,
@@ -224,14 +224,14 @@ void AttentionPieces::sync(const Sync& sync) {
 std::vector<int> AttentionPieces::group(int rank, const std::string& axis) const {
   if (axis.empty()) return {};
   if (axis != "world") return mesh_.mesh.group(rank, axis);
-  std::vector<int> all(static_cast<size_t>(world()));
+  std::vector<int> all(world());
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
 std::vector<std::vector<int64_t>>& AttentionPieces::pushes_of(ValueId arrivals) {
   auto& pushes = pushes_[arrivals];
-  pushes.resize(static_cast<size_t>(world()), std::vector<int64_t>(static_cast<size_t>(world())));
+  pushes.resize(world(), std::vector<int64_t>(world()));
   return pushes;
 }
 

@@ -48,14 +48,14 @@ struct Piece {
   int owner = -1;         // the rows' owner; -1: the joint prefix
   int64_t owner_row = 0;  // first row at the owner
   int phase = 0;          // arrival phase, in a call that waits inside
-  bool early = false;     // in such a call: results leave before the call ends
+  int part = kLastPart;   // of the call's results
 };
 // [ranks]; the buffers are the same on all.
 using Chunk = std::vector<std::vector<Piece>>;
 // The same chunk, with rows in `buffer` arriving at this phase.
 Chunk at_phase(Chunk chunk, const Buffer* buffer, int phase);
-// The same, whose results leave early.
-Chunk early(Chunk chunk);
+// The same, whose rows are results of this part.
+Chunk in_part(Chunk chunk, int part);
 
 class AttentionPieces {
  public:
@@ -130,7 +130,7 @@ class AttentionPieces {
   void pull_ring(int k, int i, const KvBuffer* held, const std::vector<std::vector<KvBuffer>>& ring,
                  KeyPart part = {});
   // The ring steps, ascending, whose buffers ranks hand on in step i.
-  const std::vector<int>& fetched(int i) const { return fetched_[static_cast<size_t>(i)]; }
+  const std::vector<int>& fetched(int i) const { return fetched_[i]; }
   // Whether any step hands on.
   bool hands_on() const;
   // Writes this rank's rows to its ulysses group's buffers for class 0.
@@ -151,7 +151,7 @@ class AttentionPieces {
 
   // Buffers for finished rows of other ranks; kNoValue: no rank has such rows.
   struct Sent {
-    ValueId send = kNoValue;  // for all queries, or for early queries if these send rows
+    ValueId send = kNoValue;  // for all queries, or for parts before the last if these send rows
     ValueId rest = kNoValue;  // then: of the others
   };
   // The attention: these queries over these keys. Rows go straight to owners whose memory this
@@ -202,7 +202,7 @@ class AttentionPieces {
   std::vector<ops::KvSegment> kv_segments(const std::vector<const Chunk*>& chunks, int rank,
                                           Buffers& keys) const;
   std::vector<ops::QSegment> q_segments(const std::vector<const Chunk*>& chunks, int rank,
-                                        Buffers& queries, int num_kv, bool sends_early) const;
+                                        Buffers& queries, int num_kv, bool sends_part) const;
   // Appends the runs of `owner`, or a part of its rows, found in `in` from row `row` on.
   int64_t append(std::vector<Piece>& pieces, const SequenceLayout& layout, int owner,
                  const Buffer* in, const Buffer* in_v, int64_t row, int64_t head,

@@ -63,7 +63,7 @@ int64_t AttentionPieces::append(std::vector<Piece>& pieces, const SequenceLayout
 }
 
 Chunk AttentionPieces::q_chunk(int k, const Buffer* buffer) const {
-  Chunk chunk(static_cast<size_t>(world()));
+  Chunk chunk(world());
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[x];
     if (k == 0) append(pieces, a_.q, x, &q_, nullptr, 0, q_heads(x).begin);
@@ -74,7 +74,7 @@ Chunk AttentionPieces::q_chunk(int k, const Buffer* buffer) const {
 }
 
 Chunk AttentionPieces::kv_chunk(int k, const KvBuffer& buffer, KeyPart part) const {
-  Chunk chunk(static_cast<size_t>(world()));
+  Chunk chunk(world());
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[x];
     if (k == 0) append(pieces, a_.kv, x, &k_, &v_, 0, kv_heads(x).begin);
@@ -87,7 +87,7 @@ Chunk AttentionPieces::kv_chunk(int k, const KvBuffer& buffer, KeyPart part) con
 }
 
 Chunk AttentionPieces::ring_chunk(int k, int i, const KvBuffer& buffer, KeyPart part) const {
-  Chunk chunk(static_cast<size_t>(world()));
+  Chunk chunk(world());
   for (int x = 0; x < world(); ++x) {
     auto& pieces = chunk[x];
     const int peer = ring_source(x, i);
@@ -101,7 +101,7 @@ Chunk AttentionPieces::ring_chunk(int k, int i, const KvBuffer& buffer, KeyPart 
 }
 
 Chunk AttentionPieces::joint_q_chunk() const {
-  Chunk chunk(static_cast<size_t>(world()));
+  Chunk chunk(world());
   for (int x = 0; x < world() && a_.joint_q > 0; ++x) {
     const Range rows = joint_rows(x);
     chunk[x].push_back({.in = &joint_q_,
@@ -115,7 +115,7 @@ Chunk AttentionPieces::joint_q_chunk() const {
 }
 
 Chunk AttentionPieces::joint_kv_chunk() const {
-  Chunk chunk(static_cast<size_t>(world()));
+  Chunk chunk(world());
   for (int x = 0; x < world() && a_.joint_kv > 0; ++x) {
     chunk[x].push_back(
         {.in = &joint_k_, .in_v = &joint_v_, .head = kv_heads(x).begin, .rows = a_.joint_kv});
@@ -126,7 +126,7 @@ Chunk AttentionPieces::joint_kv_chunk() const {
 // Neighbours form a single segment unless something tells their rows apart.
 bool AttentionPieces::kept_apart(const Piece& a, const Piece& b) const {
   return a.in != b.in || a.row + a.rows != b.row || a.head != b.head || a.phase != b.phase ||
-         a.early != b.early || (a_.masked() && a.position + a.rows != b.position);
+         a.part != b.part || (a_.masked() && a.position + a.rows != b.position);
 }
 
 // The KV segments of a rank; their pairs are numbered by `keys`.
@@ -155,7 +155,7 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
 
 // The Q segments of a rank; each sees all `num_kv` KV segments.
 std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank, Buffers& queries,
-                                                  int num_kv, bool sends_early) const {
+                                                  int num_kv, bool sends_part) const {
   std::vector<QSegment> segments;
   int64_t send_row = 0, rest_row = 0;
   for (const Chunk* chunk : chunks) {
@@ -172,9 +172,9 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
                        .out_head = q_heads(rank).begin,
                        .kv_end = num_kv,
                        .phase = piece.phase,
-                       .early = piece.early};
+                       .part = piece.part};
       if (segment.out == QSegment::Out::send) {
-        if (sends_early && !piece.early) segment.out = QSegment::Out::rest;
+        if (sends_part && piece.part == kLastPart) segment.out = QSegment::Out::rest;
         int64_t& row = segment.out == QSegment::Out::rest ? rest_row : send_row;
         segment.out_row = std::exchange(row, row + piece.rows);
         segment.out_head = 0;
@@ -197,7 +197,7 @@ std::vector<QSegment> AttentionPieces::q_segments(const Chunks& chunks, int rank
 AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
                                               const Results& results) {
   Buffers queries, keys, values;
-  std::array<std::vector<int64_t>, 2> to_send;  // [early, other queries][ranks]
+  std::array<std::vector<int64_t>, 2> to_send;  // [parts before the last, the last][ranks]
   for (auto& rows : to_send) rows.resize(world());
   std::array<bool, 2> others{};
   bool joint = false, stored = false;
@@ -206,7 +206,7 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
     const QSegment::Out out = goes_to(piece, x);
     joint = joint || out == QSegment::Out::joint;
     stored = stored || out == QSegment::Out::o;
-    const size_t later = piece.early ? 0 : 1;
+    const size_t later = piece.part == kLastPart ? 1 : 0;
     others[later] = others[later] || (piece.owner >= 0 && piece.owner != x);
     if (out == QSegment::Out::send) to_send[later][x] += piece.rows;
   });
@@ -223,13 +223,13 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
     type.shape[1] = std::max<int64_t>(std::ranges::max(to_send[later]), 1);
     return buffers({type})[0];
   };
-  const bool sends_early = std::ranges::max(to_send[0]) > 0;
+  const bool sends_part = std::ranges::max(to_send[0]) > 0;
   const int64_t heads = most([&](int x) { return q_heads(x).size(); });
   std::vector<ValueId> inputs =
       buffers({{DType::f32, {a_.batch, 1, heads, a_.head_dim}, BatchAxis::sequence},
                {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence},
                {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence}});
-  const Sent sent{.send = buffer(sends_early ? 0 : 1), .rest = sends_early ? buffer(1) : kNoValue};
+  const Sent sent{.send = buffer(sends_part ? 0 : 1), .rest = sends_part ? buffer(1) : kNoValue};
   // A call without queries names the result, too: the sync that closes the result then follows the
   // pulls of the keys.
   const bool names_o = stored || (!joint && !others[0] && !others[1]);
@@ -251,7 +251,7 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
                                      .num_q = static_cast<int>(queries.size()),
                                      .q = {},
                                      .kv = kv_segments(kv, x, keys)};
-    attrs.q = q_segments(q, x, queries, static_cast<int>(attrs.kv.size()), sends_early);
+    attrs.q = q_segments(q, x, queries, static_cast<int>(attrs.kv.size()), sends_part);
     return Attrs::of(attrs);
   });
   return sent;
@@ -266,9 +266,9 @@ Chunk at_phase(Chunk chunk, const Buffer* buffer, int phase) {
   return chunk;
 }
 
-Chunk early(Chunk chunk) {
+Chunk in_part(Chunk chunk, int part) {
   for (std::vector<Piece>& pieces : chunk) {
-    for (Piece& piece : pieces) piece.early = true;
+    for (Piece& piece : pieces) piece.part = part;
   }
   return chunk;
 }

@@ -9,7 +9,7 @@ namespace braid {
 
 int64_t SequenceLayout::rows(int rank) const {
   int64_t rows = 0;
-  for (const SequenceRun& run : ranks.at(static_cast<size_t>(rank))) rows += run.rows;
+  for (const SequenceRun& run : ranks.at(rank)) rows += run.rows;
   return rows;
 }
 
@@ -56,9 +56,9 @@ SequenceLayout zigzag_layout(int64_t L, int P, int64_t first) {
 
 SequenceLayout even_zigzag_layout(int64_t L, int P, int64_t first) {
   SequenceLayout layout;
-  layout.ranks.resize(static_cast<size_t>(P));
+  layout.ranks.resize(P);
   const auto place = [&](int r, int64_t rows) {
-    auto& runs = layout.ranks[static_cast<size_t>(r)];
+    auto& runs = layout.ranks[r];
     if (!runs.empty() && runs.back().position + runs.back().rows == first) {
       runs.back().rows += rows;
     } else if (rows > 0) {

@@ -85,7 +85,7 @@ int SequenceMesh::rank(int t, int u, int r) const {
 std::vector<int> SequenceMesh::ring_sources(int rank) const {
   const std::vector<int> ring = mesh.group(rank, "ring");
   const int R = degrees.ring, at = r(rank);
-  const auto machine = [&](int i) { return topology.machine_of(ring[static_cast<size_t>(i)]); };
+  const auto machine = [&](int i) { return topology.machine_of(ring[i]); };
   int each = 1;  // ring ranks of a machine
   while (each < R && machine(each) == machine(0)) ++each;
   bool even = R % each == 0;
@@ -96,22 +96,21 @@ std::vector<int> SequenceMesh::ring_sources(int rank) const {
   std::vector<int> sources;
   for (int step = 0; step < R; ++step) {
     const int source = (at / each + step / each) * each + (at + step) % each;
-    sources.push_back(ring[static_cast<size_t>(source % R)]);
+    sources.push_back(ring[source % R]);
   }
   return sources;
 }
 
 std::vector<std::vector<SequenceMesh::RingStep>> SequenceMesh::ring_steps() const {
   const int R = degrees.ring;
-  std::vector<std::vector<RingStep>> steps(static_cast<size_t>(ranks()),
-                                           std::vector<RingStep>(static_cast<size_t>(R)));
+  std::vector<std::vector<RingStep>> steps(ranks(), std::vector<RingStep>(R));
   std::map<std::array<int, 3>, RingStep> fetched;  // by reader's machine, source, head group
   std::vector<std::vector<int>> sources;
   for (int x = 0; x < ranks(); ++x) sources.push_back(ring_sources(x));
   for (int i = 0; i < R; ++i) {
     for (int x = 0; x < ranks(); ++x) {
-      const int source = sources[static_cast<size_t>(x)][static_cast<size_t>(i)];
-      RingStep& step = steps[static_cast<size_t>(x)][static_cast<size_t>(i)];
+      const int source = sources[x][i];
+      RingStep& step = steps[x][i];
       step = {.source = source, .from = source};
       if (topology.link(x, source) != LinkClass::cluster) continue;
       const auto [it, first] =

@@ -90,8 +90,8 @@ class Lowering {
 
   // Plans the buffers of all pulls; `parts` as numbered by choose_parts().
   void plan(const std::vector<int>& parts) {
-    keys_.assign(static_cast<size_t>(p_.T()), {});
-    q_.assign(static_cast<size_t>(p_.T()), nullptr);
+    keys_.assign(p_.T(), {});
+    q_.assign(p_.T(), nullptr);
     for (int k = first_fetched(); k < p_.T(); ++k) {
       q_[k] = p_.plan(p_.q_buffer(k));
       const int count = k > 0 ? parts[k - 1] : 1;
@@ -205,7 +205,7 @@ class Lowering {
   }
 
   // Queries and keys in the order of their phases: data in place, then by pulls. Results to be sent
-  // leave early, under the rest of the call: other ranks' results and the prefix' alone.
+  // are part 0 and leave under the rest of the call: other ranks' results and the prefix' alone.
   struct Ordered {
     std::vector<Chunk> q;   // class 0, joint, then classes 1..T-1
     std::vector<Chunk> kv;  // joint, then each class by parts, with ring steps by parts
@@ -237,13 +237,13 @@ class Lowering {
       call.kv[1] = at_phase(call.kv[1], keys_[0].whole().k, ++phase);
     }
     append_ring(0);
-    const bool early_joint = call.sends || (is_ring() && p_.machines() > 1);
+    const bool sends_joint = call.sends || (is_ring() && p_.machines() > 1);
     const int joint_phase = p_.T() > 1 ? phase + 1 : 1;
-    call.q.push_back(early_joint ? early(at_phase(joint_q_, &p_.joint_q(), joint_phase))
+    call.q.push_back(sends_joint ? in_part(at_phase(joint_q_, &p_.joint_q(), joint_phase), 0)
                                  : joint_q_);
     for (int k = 1; k < p_.T(); ++k) {
       const Chunk chunk = at_phase(queries_[k], q_[k], ++phase);
-      call.q.push_back(call.sends ? early(chunk) : chunk);
+      call.q.push_back(call.sends ? in_part(chunk, 0) : chunk);
     }
     for (int k = 1; k < p_.T(); ++k) {
       append(keys_[k].fetched,

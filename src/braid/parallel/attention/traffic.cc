@@ -15,7 +15,7 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const Sequ
   const auto joint = [&](int x) {
     return even_part(a.joint_q, mesh.degrees.ring, mesh.r(x)).size() * q_heads(x).size() * e;
   };
-  std::vector<int64_t> ring_rows(static_cast<size_t>(mesh.degrees.ring));
+  std::vector<int64_t> ring_rows(mesh.degrees.ring);
   for (int z = 0; z < P; ++z) ring_rows[mesh.r(z)] += a.kv.rows(z);
   const auto steps = mesh.ring_steps();
   std::vector<AttentionRows> moves;
@@ -52,15 +52,15 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& a, const Sequ
   return moves;
 }
 
-std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& a,
-                                                      const SequenceMesh& mesh) {
+std::vector<PerLink<int64_t>> attention_traffic(const SequenceAttention& a,
+                                                const SequenceMesh& mesh) {
   using What = AttentionRows::What;
-  std::vector<std::array<int64_t, 3>> bytes(static_cast<size_t>(mesh.ranks()));
+  std::vector<PerLink<int64_t>> bytes(mesh.ranks());
   for (const AttentionRows& move : attention_rows(a, mesh)) {
     const bool input = move.what == What::q || move.what == What::kv;
     const int asks = input && mesh.mode != SpMode::ulysses ? move.to : move.from;
     const LinkClass link = mesh.topology.link(move.from, move.to);
-    bytes[asks][static_cast<size_t>(link)] += move.bytes;
+    bytes[asks][link] += move.bytes;
   }
   return bytes;
 }

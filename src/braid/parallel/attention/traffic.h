@@ -33,7 +33,7 @@ std::vector<AttentionRows> attention_rows(const SequenceAttention& attention,
 
 // Bytes that each rank asks the fabric for, by LinkClass: [ranks][classes]. The receiver asks for
 // q, k and v (in ulysses the sender); the sender asks for results.
-std::vector<std::array<int64_t, 3>> attention_traffic(const SequenceAttention& attention,
-                                                      const SequenceMesh& mesh);
+std::vector<PerLink<int64_t>> attention_traffic(const SequenceAttention& attention,
+                                                const SequenceMesh& mesh);
 
 }  // namespace braid

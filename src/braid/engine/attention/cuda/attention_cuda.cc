@@ -135,12 +135,12 @@ class Modes : public CudaModes {
   const LinkSpeed& links() const override { return links_; }
 
   ModeReport measure(SpMode mode) override {
-    const auto P = static_cast<size_t>(topology_.ranks());
+    const size_t P = topology_.ranks();
     const SequenceMesh mesh = sequence_mesh(mode, topology_, o_.heads, o_.degrees);
     std::vector<std::unique_ptr<GpuRank>> ranks(P);
-    const auto first = static_cast<size_t>(fabric_->first_rank());
+    const size_t first = fabric_->first_rank();
     on_gpus(*fabric_, [&](fabric::DeviceEndpoint& e) {
-      const auto r = static_cast<size_t>(e.rank());
+      const size_t r = e.rank();
       ranks[r] = std::make_unique<GpuRank>(e, mesh.mesh, parts_[r - first].get());
     });
     // GPUs of other processes have the same kernels.
@@ -150,11 +150,11 @@ class Modes : public CudaModes {
     if (o_.job) agree_on_plan(*o_.job, *plan);
     ModeReport report = report_of(plan);
     report.times.resize(P);
-    turns_.assign(static_cast<size_t>(o_.repetitions), std::vector<StepTime>(P));
+    turns_.assign(o_.repetitions, std::vector<StepTime>(P));
     std::vector<Samples> samples(P);
     std::mutex mutex;
     on_gpus(*fabric_, [&](fabric::DeviceEndpoint& e) {
-      const auto r = static_cast<size_t>(e.rank());
+      const size_t r = e.rank();
       run_rank(e, *ranks[r], *plan, report, samples[r], mutex);
     });
     if (o_.job) gather_ranks(report, samples);
@@ -236,7 +236,7 @@ class Modes : public CudaModes {
 
   void run_rank(fabric::DeviceEndpoint& e, GpuRank& rank, const ModePlan& plan, ModeReport& report,
                 Samples& samples, std::mutex& mutex) {
-    const auto r = static_cast<size_t>(e.rank());
+    const size_t r = e.rank();
     const Program& program = plan.programs[r];
     const Schedule& schedule = plan.schedules[r];
     const auto arena =
@@ -254,8 +254,7 @@ class Modes : public CudaModes {
       step.finish();
       meeting.wait();
     };
-    cuda::check_cuda(cudaMemset(arena->data(), 0xff, static_cast<size_t>(arena->bytes())),
-                     "poison");
+    cuda::check_cuda(cudaMemset(arena->data(), 0xff, arena->bytes()), "poison");
     for (Executor* executor : {&whole, &alone}) executor->set_counts(plan.counts);
     for (cuda::CudaReplay* replay : {&step, &computation}) {
       replay->begin_loop();
@@ -267,7 +266,7 @@ class Modes : public CudaModes {
       std::lock_guard lock(mutex);
       for (const auto& entry : e.traffic().entries()) {
         if (entry.verb == fabric::Verb::signal) continue;
-        report.bytes[static_cast<size_t>(entry.link)] += static_cast<double>(entry.bytes);
+        report.bytes[entry.link] += static_cast<double>(entry.bytes);
       }
     }
     samples = samples_of(plan.attention, e.rank(), whole.output(0));

@@ -81,12 +81,12 @@ LinkSpeed measure_links(job::Job* job, fabric::Fabric& fabric, const Topology& t
                                          : fabric::Block{.row_bytes = kBytes / 2};
         const double found = static_cast<double>(block.bytes()) / time(block, kTimes);
         std::lock_guard lock(mutex);
-        double& speed = (rows ? speeds.rows : speeds.blocks)[static_cast<size_t>(link)];
+        double& speed = (rows ? speeds.rows : speeds.blocks)[link];
         speed = speed == 0 ? found : std::min(speed, found);
       }
       const double least = time({.row_bytes = kLeastBytes}, kLeastTimes);
       std::lock_guard lock(mutex);
-      double& seconds = speeds.seconds[static_cast<size_t>(link)];
+      double& seconds = speeds.seconds[link];
       seconds = seconds == 0 ? least : std::min(seconds, least);
     }
     meeting.wait();

@@ -33,7 +33,7 @@ void pack(const TensorView& w, int64_t panel, int64_t index, int64_t begin, int6
           float* weights) {
   const int64_t O = w.shape[0], C = w.shape[1], taps = w.shape.elems() / (O * C);
   float* to = weights + (index * taps * C * panel);
-  std::vector<float> row(static_cast<size_t>((end - begin) * taps));
+  std::vector<float> row((end - begin) * taps);
   for (int64_t lane = 0; lane < panel; ++lane) {
     const int64_t o = (index * panel) + lane;
     if (o < O) {

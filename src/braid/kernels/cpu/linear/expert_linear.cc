@@ -39,10 +39,10 @@ struct Layout {
   explicit Layout(const ExpertLinearDesc& d) {
     Packs known;
     for (size_t i = 0; i < d.weights.size(); ++i) {
-      pack[i] = static_cast<size_t>(known.add(d.weights[i]));
+      pack[i] = known.add(d.weights[i]);
       if (kind_of(d.weights[i]) == Kind::real) kind = Kind::real;
     }
-    packs = static_cast<size_t>(known.count);
+    packs = known.count;
     int64_t all = 0;
     for (size_t p = 0; p < packs; ++p) {
       row_bytes[p] = packed_bytes_per_row(kind_of(known.dtypes[p]), Codes::digits, d.K);

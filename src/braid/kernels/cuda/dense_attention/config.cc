@@ -47,7 +47,7 @@ bool takes_rows(const DenseDesc& d) {
 
 DenseDesc dense_desc(const ops::DenseAttentionAttrs& a, TypeList in) {
   const TypeList q = in.first(a.first_key());
-  const TypeList k = in.subspan(a.first_key(), static_cast<size_t>(a.kv_parts));
+  const TypeList k = in.subspan(a.first_key(), a.kv_parts);
   return {.dtype = q[0].dtype,
           .head_dim = a.head_dim,
           .batch = a.batch,

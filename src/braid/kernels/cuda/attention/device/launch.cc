@@ -49,7 +49,7 @@ void launch_hopper_any(const AttentionDesc& desc, const AttentionConfig& config,
   (std::make_integer_sequence<int, kNumHopperVariants>());
   const int variant = hopper_variant(desc, config);
   if (variant < 0) no_kernel(desc, config);
-  kLaunches[static_cast<size_t>(variant)](params, config.split, num_sms, stream);
+  kLaunches[variant](params, config.split, num_sms, stream);
 }
 
 void join_early(const AttentionConfig& config, const AttentionArrivals& arrivals,

@@ -24,7 +24,7 @@ int max_active_clusters(const void* kernel, int size, int threads, int smem) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(size));
   config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(smem);
+  config.dynamicSmemBytes = smem;
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;

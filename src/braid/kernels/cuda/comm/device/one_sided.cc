@@ -32,7 +32,7 @@ OneSidedComm::OneSidedComm(fabric::DeviceEndpoint& endpoint, std::span<const Mes
   for (MeshGroup& group : groups_of(endpoint.rank(), meshes)) {
     Group& made = groups_.emplace_back(Group{std::move(group), {}});
     for (Stream stream : kStreams) {
-      made.points[static_cast<size_t>(stream)] = endpoint.allocate<MeetingPoint>(
+      made.points[stream] = endpoint.allocate<MeetingPoint>(
           1, fmt::format("sp.{}.{}", made.group.name, to_string(stream)));
     }
   }
@@ -76,7 +76,7 @@ void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& co
     });
     BRAID_CHECK(it != groups_.end(), "ranks {} are no group of the axis '{}'",
                 fmt::join(sync.ranks, ", "), sync.axis);
-    p.own = it->points[static_cast<size_t>(stream)].data();
+    p.own = it->points[stream].data();
     for (int rank : sync.ranks) {
       if (rank == endpoint_.rank()) continue;
       auto* point = reinterpret_cast<MeetingPoint*>(endpoint_.reach(p.own, rank));
@@ -100,9 +100,9 @@ void OneSidedComm::transfer(const Transfers& transfers, const uint32_t* arrivals
   TransferParams p{.n = static_cast<int>(transfers.peers.size())};
   BRAID_CHECK(p.n <= kMaxCommRanks, "{} transfers at once", p.n);
   for (int i = 0; i < p.n; ++i) {
-    const int peer = p.peers[i] = transfers.peers[static_cast<size_t>(i)];
+    const int peer = p.peers[i] = transfers.peers[i];
     if (static_cast<size_t>(i) < transfers.jobs.size()) {
-      const fabric::LinkProxy::Job& job = *transfers.jobs[static_cast<size_t>(i)];
+      const fabric::LinkProxy::Job& job = *transfers.jobs[i];
       if (!transfers.asked) p.asked[i] = job.asked();
       p.done[i] = job.done();
     }

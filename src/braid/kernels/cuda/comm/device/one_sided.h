@@ -77,7 +77,7 @@ class OneSidedComm {
   uint32_t* counter_at(const uint32_t* arrivals, int peer) const;
   struct Group {
     MeshGroup group;
-    std::array<fabric::SymBuf<MeetingPoint>, kNumStreams> points;
+    PerStream<fabric::SymBuf<MeetingPoint>> points;
   };
   CommView view(fabric::Tag tag) const;
 

@@ -118,7 +118,7 @@ DecodeArgs decode_args(const DecodeDesc& desc, const DecodeParams& p, const Deco
 void decode_attention(const DecodeDesc& desc, const DecodeParams& p, const DecodeConfig& config,
                       LaunchContext context) {
   launch_kernel(context, find_kernel(desc), static_cast<unsigned>(config.ctas),
-                static_cast<unsigned>(32 * config.warps), static_cast<size_t>(config.shared_bytes),
+                static_cast<unsigned>(32 * config.warps), config.shared_bytes,
                 decode_args(desc, p, config));
 }
 

@@ -67,8 +67,7 @@ void attention_states(const StateParams& p, const DecodeConfig& config, LaunchCo
               p.rows, p.begin};
   a.table_stride = static_cast<int>(p.slots.cols());
   launch_kernel(context, find_kernel(desc), static_cast<unsigned>(config.ctas),
-                static_cast<unsigned>(32 * config.warps), static_cast<size_t>(config.shared_bytes),
-                a);
+                static_cast<unsigned>(32 * config.warps), config.shared_bytes, a);
 }
 
 }  // namespace braid::cuda

@@ -159,13 +159,12 @@ struct Gemm::Impl {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(attribute, kAlignment);
     }
-    std::vector<cublasLtMatmulHeuristicResult_t> found(
-        static_cast<size_t>(std::max(options.candidates, 1)));
+    std::vector<cublasLtMatmulHeuristicResult_t> found(std::max(options.candidates, 1));
     int count = 0;
     const cublasStatus_t status = lt->MatmulAlgoGetHeuristic(
         lt->handle(), operation.get(), w.get(), x.get(), y.get(), y.get(), preference.get(),
         static_cast<int>(found.size()), found.data(), &count);
-    found.resize(static_cast<size_t>(std::max(count, 0)));
+    found.resize(std::max(count, 0));
     std::erase_if(found, [](const auto& r) { return r.state != CUBLAS_STATUS_SUCCESS; });
     if (status != CUBLAS_STATUS_SUCCESS || found.empty()) {
       fail(ErrorCode::kUnsupported, "gemm: cuBLASLt has no algorithm for {}: {}", to_string(desc),
