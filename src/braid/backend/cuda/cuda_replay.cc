@@ -38,7 +38,8 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     : backend_(backend),
       by_stream_(backend.table().streams_wait()),
       ops_(std::move(step.launches)),
-      parts_(step.parts) {
+      parts_(step.parts),
+      words_(backend, ops_.size(), by_stream_) {
   const DeviceScope scope(backend.device().id);
   load_upload_inputs();
   const auto parts_bytes = static_cast<int64_t>(parts_.size_bytes());
@@ -59,10 +60,10 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     add_copy(in.staging, in.device, in.bytes);
   }
 
-  requests_.resize(ops_.size());
   asked_by_.assign(ops_.size(), -1);
   give_phases();
   if (by_stream_) ask_ahead();
+  words_.lay_out();
   calls_.reserve(ops_.size());  // bound kernels keep references into it
   std::vector<LaunchArgs> args;
   done_.resize(ops_.size());
@@ -81,9 +82,8 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .own_rows = op.own_rows,
                     .beside = op.beside,
                     .ranks_alike = step.ranks_alike,
-                    .arrived = words_of_[i] < 0 ? nullptr : phases_->of(words_of_[i]),
-                    .requests = requests_[i].get(),
-                    .asked_by = asked_by_[i] < 0 ? nullptr : requests_[asked_by_[i]].get(),
+                    .words = words_.of(i),
+                    .asked_by = asked_by_[i] < 0 ? nullptr : words_.of(asked_by_[i]),
                     .by_stream = by_stream_});
     kernels_.push_back(is_empty(op) ? BoundKernel{}
                                     : backend.table().at(op.op->def->kind).bind(args.back()));
@@ -97,9 +97,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
     if (s == Stream::compute || used_[s]) fork_join_[s] = make_event();
   }
   end_ = make_event();
-  for (const auto& requests : requests_) {
-    if (requests) requests->upload();
-  }
+  words_.upload();
   join_launches(args);
 }
 
@@ -109,31 +107,25 @@ CudaReplay::~CudaReplay() {
 }
 
 // Launches whose kernels wait inside are told when their phases begin, and ask for the pushes of
-// their early results; other launches wait for everything before they begin.
+// parts of their results; other launches wait for everything before they begin.
 void CudaReplay::give_phases() {
   begins_.resize(ops_.size());
-  words_of_.assign(ops_.size(), -1);
-  int count = 0;
   for (size_t i = 0; i < ops_.size(); ++i) {
     const BoundOp& op = ops_[i];
     if (!op.waits_inside || !waits_in_phases(op)) continue;
-    words_of_[i] = count++;
-    const bool asks = by_stream_ && op.op->def->phases->parts(op.op->attrs) > 0;
-    if (asks) requests_[i] = std::make_unique<Requests>(backend_);
+    words_.add(i, true, by_stream_ && op.op->def->phases->parts(op.op->attrs) > 0);
     for (const Wait& wait : op.waits) {
       if (!wait.inside()) continue;
       Begins& begins = begins_[wait.launch];
-      BRAID_CHECK(begins.words < 0, "two launches wait for a launch inside");
-      begins = {words_of_[i], static_cast<uint32_t>(wait.phase)};
+      BRAID_CHECK(begins.launch < 0, "two launches wait for a launch inside");
+      begins = {static_cast<int>(i), static_cast<uint32_t>(wait.phase)};
     }
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     for (const Wait& wait : ops_[i].waits) {
-      const bool asks = requests_[wait.launch] != nullptr;
-      if (wait.partial() && asks) asked_by_[i] = wait.launch;
+      if (wait.partial() && words_.asks(wait.launch)) asked_by_[i] = wait.launch;
     }
   }
-  if (count > 0) phases_ = std::make_unique<PhaseWords>(backend_, count, by_stream_);
 }
 
 // A pull right behind another pull on its stream, without other waits, is asked for together with
@@ -152,7 +144,7 @@ void CudaReplay::ask_ahead() {
     const ops::MoveAttrs *before = moves_of(first), *pull = moves_of(newer);
     if (before == nullptr || pull == nullptr || !ops_[i].waits.empty()) continue;
     if (!backend_.table().goes_ahead(*before, *pull)) continue;
-    requests_[first] = std::make_unique<Requests>(backend_);
+    words_.add(first, false, true);
     asked_by_[i] = first;
   }
 }
@@ -284,7 +276,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     chained[s] = false;
   };
   if (upload) this->upload(main);
-  if (phases_) phases_->reset(main);
+  words_.reset(main);
   if (hooks.before) hooks.before({main, false});
   record(fork_join_[Stream::compute], main);
   for (Stream s : kStreams) {
@@ -294,15 +286,16 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
   }
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Stream s = ops_[i].stream;
-    // A transfer of early results was asked for by their launch: only the launch's end is awaited.
+    // A transfer of a result part was asked for by the part's launch: only that launch's end is
+    // awaited.
     const auto wait_for = [&](const Wait& w) { wait(s, done_[w.launch]); };
     for (const Wait& w : ops_[i].waits) {
       if (!w.inside()) wait_for(w);
     }
     // Launches that another waits for inside follow each other on a stream: the last is enough.
     const bool phases = waits_in_phases(ops_[i]);
-    if (phases && words_of_[i] < 0) wait_for(ops_[i].waits.back());
-    if (requests_[i]) requests_[i]->prepare();
+    if (phases && !words_.waits(i)) wait_for(ops_[i].waits.back());
+    if (const LaunchWords* words = words_.of(i)) words->prepare();
     if (events) record((*events)[2 * i], stream(s));
     const bool joins = joined_[i].count > 0 && !events;
     const BoundKernel& kernel = joins ? joined_[i].kernel : kernels_[i];
@@ -310,11 +303,11 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
       kernel({stream(s), chained[s] && !events});
       chained[s] = ops_[i].op->def->remote != RemoteUse::pulls;  // which may be no kernel
     }
-    if (begins_[i].words >= 0) phases_->write(begins_[i].words, begins_[i].phase, stream(s));
+    if (begins_[i].launch >= 0) words_.begin(begins_[i].launch, begins_[i].phase, stream(s));
     if (joins) i += joined_[i].count - 1;
     if (events) record((*events)[2 * i + 1], stream(s));
     // It may have had no rows to wait with.
-    if (words_of_[i] >= 0) wait_for(ops_[i].waits.back());
+    if (words_.waits(i)) wait_for(ops_[i].waits.back());
     if (done_[i]) record(done_[i], stream(s));
   }
   for (Stream s : kStreams) {
@@ -323,7 +316,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
     wait(Stream::compute, fork_join_[s]);
   }
   if (hooks.after) hooks.after({main, chained[Stream::compute]});
-  if (phases_) phases_->fetch(main);
+  words_.fetch(main);
 }
 
 std::string CudaReplay::describe() const {
@@ -338,7 +331,7 @@ std::string CudaReplay::describe() const {
 void CudaReplay::finish() {
   record(end_, stream(Stream::compute));
   backend_.wait(end_.get());
-  if (phases_) phases_->check();
+  words_.check();
 }
 
 void CudaReplay::run_timed(std::span<LaunchTime> times) {

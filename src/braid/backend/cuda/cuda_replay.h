@@ -4,8 +4,7 @@
 #include <vector>
 
 #include "braid/backend/cuda/cuda_backend.h"
-#include "braid/backend/cuda/phase_words.h"
-#include "braid/backend/cuda/requests.h"
+#include "braid/backend/cuda/launch_words.h"
 #include "braid/backend/cuda/upload_inputs.h"
 
 namespace braid::cuda {
@@ -88,14 +87,12 @@ class CudaReplay : public Replay {
   PerStream<bool> used_{};
   std::vector<OwnedEvent> done_;  // [launches], if another stream waits for the launch
   struct Begins {
-    int words = -1;  // in phases_, the waiting launch's; -1: no launch waits
+    int launch = -1;  // the launch that waits; -1: no launch
     uint32_t phase = 0;
   };
   std::vector<Begins> begins_;  // [launches] another launch's phase, begun by launch i's end
-  std::vector<int> words_of_;   // [launches] its words in phases_; -1: waits for none inside
-  std::vector<std::unique_ptr<Requests>> requests_;  // [launches] null: none in others' place
-  std::vector<int> asked_by_;                        // [launches] a launch; -1: itself
-  std::unique_ptr<PhaseWords> phases_;               // null where no launch waits inside
+  StepWords words_;
+  std::vector<int> asked_by_;  // [launches] a launch; -1: itself
   PerStream<OwnedEvent> fork_join_;
   OwnedEvent end_;
   Captured stepped_;

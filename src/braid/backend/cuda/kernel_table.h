@@ -6,7 +6,7 @@
 #include "braid/backend/backend.h"
 #include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/launch.h"
-#include "braid/backend/cuda/requests.h"
+#include "braid/backend/cuda/launch_words.h"
 #include "braid/ops/one_sided.h"
 
 namespace braid::cuda {
@@ -24,18 +24,17 @@ struct LaunchArgs {
   // The step is a single micro-batch: its graph finds all inputs, and all keys but the new keys,
   // written.
   bool whole_batch = true;
-  bool own_rows = true;      // as of BoundOp
-  Beside beside;             // likewise
-  bool ranks_alike = false;  // as of BoundStep
-  // Device [PhaseWords::kWords], if the launch waits inside: the last phase that may begin. Null:
-  // all inputs are present before the launch.
-  uint32_t* arrived = nullptr;
-  Requests* requests = nullptr;  // transfers it asks for on others' behalf; null: none
-  Requests* asked_by = nullptr;  // the launch that asks for its transfers; null: itself
-  bool by_stream = false;        // streams may write and wait for words (KernelTable::streams_wait)
+  bool own_rows = true;             // as of BoundOp
+  Beside beside;                    // likewise
+  bool ranks_alike = false;         // as of BoundStep
+  LaunchWords* words = nullptr;     // if this launch waits inside, or asks for transfers
+  LaunchWords* asked_by = nullptr;  // asks for this launch's transfers; null: this launch
+  bool by_stream = false;  // streams may write and wait for words (KernelTable::streams_wait)
 
   // The live rows on an axis, for kernels: device memory. Null without an axis: all are live.
   const int64_t* live(BatchAxis axis) const;
+  // As of LaunchWords; null: all inputs are there before the launch.
+  uint32_t* phases() const { return words != nullptr ? words->phases() : nullptr; }
 };
 
 // Puts a launch's kernels into a stream: no allocation, no wait, capturable.

@@ -22,7 +22,7 @@ class Transfers {
         put_(put),
         whole_(args.whole_batch),
         by_stream_(args.by_stream),
-        ahead_(args.requests),
+        ahead_(args.words),
         tag_(comm.endpoint().tag(put ? "push" : "pull")),
         config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
     const auto& attrs = call_.attrs<ops::MoveAttrs>();
@@ -127,7 +127,7 @@ class Transfers {
   const OpCall& call_;
   const OneSidedComm& comm_;
   const bool put_, whole_, by_stream_;
-  const Requests* const ahead_;  // perhaps for the next pull
+  const LaunchWords* const ahead_;  // perhaps for the next pull
   const fabric::Tag tag_;
   const PushConfig config_;
   std::unique_ptr<DeviceMemory> ended_;  // of stores

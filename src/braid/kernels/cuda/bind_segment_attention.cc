@@ -3,8 +3,8 @@
 #include <set>
 
 #include "braid/backend/cuda/handles.h"
+#include "braid/backend/cuda/launch_words.h"
 #include "braid/backend/cuda/memory.h"
-#include "braid/backend/cuda/phase_words.h"
 #include "braid/base/math.h"
 #include "braid/fabric/peer/device_endpoint.h"
 #include "braid/fabric/symmetric_memory.h"
@@ -174,7 +174,7 @@ void load_kernel(AttentionDesc desc, const AttentionConfig& config, const Device
       counters(device.id, kAttentionWorkspaceBytes);
   CudaMemory sums(device.id,
                   static_cast<int64_t>(attention_sums_bytes(desc, config)) * desc.num_q_heads);
-  CudaMemory arrived(device.id, PhaseWords::kWords * sizeof(uint32_t));
+  CudaMemory arrived(device.id, LaunchWords::kPhaseWords * sizeof(uint32_t));
   desc.batch = 1;
   QTensor q;
   q.q = row.data();
@@ -245,13 +245,12 @@ int64_t bytes_of_sums(const SegmentAttentionAttrs& attrs, const ValueType& q, in
 
 // For calls that wait for inputs inside.
 AttentionArrivals arrivals_of(const LaunchArgs& args, int64_t sums_bytes) {
-  if (args.arrived == nullptr) return {};
+  if (args.phases() == nullptr) return {};
   // Longer than the awaited pulls' deadline: errors of pulls say more about the cause.
   const auto& memory = dynamic_cast<fabric::SymmetricMemory&>(*args.arena);
   const auto& endpoint = dynamic_cast<fabric::DeviceEndpoint&>(memory.endpoint());
-  return {args.arrived, args.workspace, static_cast<size_t>(sums_bytes),
-          2 * static_cast<uint32_t>(endpoint.verbs().deadline_ns / 1'000'000),
-          args.requests != nullptr ? args.requests->device() : nullptr};
+  return {args.phases(), args.workspace, static_cast<size_t>(sums_bytes),
+          2 * static_cast<uint32_t>(endpoint.verbs().deadline_ns / 1'000'000), args.words->asked()};
 }
 
 BoundKernel bind_plain_segments(const LaunchArgs& args) {
@@ -292,7 +291,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const auto& attrs = call.attrs<SegmentAttentionAttrs>();
   const ValueType q{call.in[kQ].dtype, call.in[kQ].shape};
   if (!is_fast(desc_of(attrs, q))) return bind_plain_segments(args);
-  const bool phases = args.arrived != nullptr;
+  const bool phases = args.phases() != nullptr;
   const AttentionArrivals arrivals =
       arrivals_of(args, bytes_of_sums(attrs, q, args.device.num_sms));
   std::byte* counters = shared.scratch.get(args, kAttentionWorkspaceBytes);
@@ -318,11 +317,11 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   }
   const bool kernel_asks = std::ranges::any_of(
       attrs.q, [](const ops::QSegment& s) { return s.part != kLastPart && s.rows > 0; });
-  return [&call, bound, counters, owners, phases, arrivals, requests = args.requests, kernel_asks,
+  return [&call, bound, counters, owners, phases, arrivals, words = args.words, kernel_asks,
           whole = args.whole_batch](const LaunchContext& context) {
     const int64_t sequences = sequences_of(call, call.in[0], whole);
     // Transfers that no kernel asks for, the stream asks for.
-    if (requests != nullptr && (sequences == 0 || !kernel_asks)) requests->write(context.stream);
+    if (arrivals.early != nullptr && (sequences == 0 || !kernel_asks)) words->write(context.stream);
     if (sequences == 0) return;
     owners.count(sequences);
     for (const Bound& b : bound) {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "braid/backend/cuda/cuda_replay.h"
-#include "braid/backend/cuda/phase_words.h"
+#include "braid/backend/cuda/launch_words.h"
 #include "braid/backend/cuda/sm_partition.h"
 #include "braid/backend/device_spec.h"
 #include "braid/base/fnv.h"
@@ -51,7 +51,7 @@ struct GpuRank {
     attention.bind = [this, bind = attention.bind](const cuda::LaunchArgs& args) {
       const auto probe = std::make_shared<Probe>(bind(args));
       probes.push_back(probe);
-      if (args.arrived != nullptr) waits.push_back(args.arrived + cuda::PhaseWords::kWaited);
+      if (args.phases() != nullptr) waits.push_back(args.phases() + cuda::LaunchWords::kWaited);
       return [probe](const cuda::LaunchContext& context) { probe->launch(context); };
     };
     table.add(ops::kSegmentAttention.kind, attention);
@@ -64,7 +64,7 @@ struct GpuRank {
   cuda::KernelTable table, silent;
   cuda::OneSidedComm comm;
   std::vector<std::shared_ptr<Probe>> probes;
-  std::vector<const uint32_t*> waits;  // PhaseWords: microseconds of the newest step's CTAs
+  std::vector<const uint32_t*> waits;  // LaunchWords: microseconds of the newest step's CTAs
   std::unique_ptr<DeviceBackend> backend, silent_backend;
 
   // Seconds of attention launches in the newest step, less the time in which an SM waited inside
