@@ -107,7 +107,7 @@ std::string title_line(const AttentionBench& o, const Topology& topology) {
 // The simulator's time for the same run: a profile with attention as fast as a measured plain call,
 // and links as fast as measured alone.
 double predicted_seconds(const AttentionBench& o, const Topology& topology, const ModeReport& r,
-                         const std::array<LinkProfile, 3>& links) {
+                         const PerLink<LinkProfile>& links) {
   Profile profile = load_profile(o.profile.empty() ? "h200" : o.profile);
   const Program& program = r.plan->programs[0];
   double flops = 0;
