@@ -98,7 +98,7 @@ class BlockOperands {
 
   const TensorView& in(BlockInput i) const {
     static const TensorView kNone;
-    const size_t index = i;
+    const auto index = static_cast<size_t>(i);
     return index < args_.call.in.size() ? args_.call.in[index] : kNone;
   }
   template <class T>
