@@ -234,7 +234,8 @@ TEST(FusedBatch, NoNumberInOneRow) {
   }
 }
 
-void expect_thousand_equal(const FusedSpec& spec) {
+// In every candidate, on both ways: five runs of `times` repetitions end with the first run's bits.
+void expect_equal_bits(const FusedSpec& spec, int times = 200) {
   FusedCase c(spec);
   const FusedDevice device = fused_device(device_info(0), spec.shape.head_dim);
   for (const FusedScope scope : kScopes) {
@@ -242,7 +243,7 @@ void expect_thousand_equal(const FusedSpec& spec) {
       for (const FusedConfig& config : fused_candidates(spec.shape, scope, path, device)) {
         const std::vector<std::byte> once = c.run(config);
         for (int i = 0; i < 5; ++i) {
-          ASSERT_TRUE(c.repeat(config, 200) == once) << to_string(config);
+          ASSERT_TRUE(c.repeat(config, times) == once) << to_string(config);
         }
       }
     }
@@ -251,12 +252,22 @@ void expect_thousand_equal(const FusedSpec& spec) {
 
 TEST(FusedBatch, ThousandTimesTheSameBits) {
   REQUIRE_CLUSTERS();
-  expect_thousand_equal(make_batch(2048, 16, 2, 64, 5));
+  expect_equal_bits(make_batch(2048, 16, 2, 64, 5));
 }
 
 TEST(FusedAttention, ThousandTimesTheSameBits) {
   REQUIRE_CLUSTERS();
-  expect_thousand_equal(make_spec(2048, 16, 2, 64, 333));
+  expect_equal_bits(make_spec(2048, 16, 2, 64, 333));
+}
+
+// Contexts of all four buckets of prices (decode_choice.h): right, and the same bits again.
+TEST(FusedAttention, EqualBitsInEveryBucket) {
+  REQUIRE_CLUSTERS();
+  for (const int context : {1000, 4000, 16000, 66000}) {
+    check(make_spec(512, 2, 1, 128, context));
+    expect_equal_bits(make_spec(512, 2, 1, 128, context), 4);
+    expect_equal_bits(make_spec(512, 2, 4, 64, context), 4);
+  }
 }
 
 // A wrong scale, or a key too many, does not pass for rounding.
