@@ -65,6 +65,8 @@ TEST(DecodeRates, SaysWhatIsWrong) {
             "x.json: cta_keys: wanted are 3 numbers, for 1, 2 and 4 query heads");
   EXPECT_EQ(error_of(changed("clusters", 4)),
             "x.json: clusters: wanted are 16 numbers, for clusters of 1 to 16");
+  EXPECT_EQ(error_of(changed("clusters", Json(std::vector<double>(16, 1e12)))),
+            "x.json: clusters is 1000000000000.0; wanted is a number from 0 to 1e6");
 }
 
 // Whatever bytes come: constants, or a line that says why not.

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <type_traits>
 
 #include "braid/base/error.h"
 #include "braid/schedule/builtin_profiles.h"
@@ -35,11 +37,13 @@ constexpr Field kFields[] = {
     {"stream", &DecodeRates::stream},
 };
 
-double number(const Json& json, const std::string& field, std::string_view origin) {
+// Up to 10^exponent.
+double number(const Json& json, const std::string& field, std::string_view origin,
+              int exponent = 18) {
   const double x = json.is_number() ? json.get<double>() : -1;
-  if (!(x >= 0 && x <= 1e18)) {
-    fail(ErrorCode::kMalformed, "{}: {} is {}; wanted is a number from 0 to 1e18", origin, field,
-         json.is_null() ? "missing" : json.dump(-1, ' ', true).substr(0, 60));
+  if (!(x >= 0 && x <= std::pow(10, exponent))) {
+    fail(ErrorCode::kMalformed, "{}: {} is {}; wanted is a number from 0 to 1e{}", origin, field,
+         json.is_null() ? "missing" : json.dump(-1, ' ', true).substr(0, 60), exponent);
   }
   return x;
 }
@@ -54,7 +58,7 @@ void read_list(const Json& root, const char* field, std::span<T> out, std::strin
          meaning);
   }
   for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = static_cast<T>(number(list[i], field, origin));
+    out[i] = static_cast<T>(number(list[i], field, origin, std::is_integral_v<T> ? 6 : 18));
   }
 }
 
