@@ -30,7 +30,8 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want) 
 std::vector<float> picture(VaeDecoder& decoder, int64_t height, int64_t width) {
   std::vector<float> latents(static_cast<size_t>(height * width * decoder.channels()));
   TorchGenerator(5).normals(latents);
-  return decoder.decode(latents, height, width);
+  const std::span<const float> pixels = decoder.decode(latents, height, width);
+  return {pixels.begin(), pixels.end()};
 }
 
 TEST(DecoderRanks, EqualOneRank) {

@@ -62,6 +62,16 @@ void NetworkRanks::run(std::span<const std::unique_ptr<Executor>> executors,
   }
 }
 
+void NetworkRanks::each(std::span<const std::unique_ptr<Executor>> executors, size_t bytes,
+                        const std::function<void(size_t rank)>& move) {
+  constexpr size_t kFewBytes = 64 << 10;  // less is moved before other threads wake up
+  if (bytes > kFewBytes && std::ssize(executors) == threads.threads()) {
+    threads.run([&](const cpu::Team& team) { move(static_cast<size_t>(team.index)); });
+    return;
+  }
+  for (size_t r = 0; r < executors.size(); ++r) move(r);
+}
+
 BoundNetwork::BoundNetwork(NetworkRanks& ranks, const std::vector<RankProgram>& lowered,
                            std::vector<std::unique_ptr<Executor>> executors)
     : ranks_(ranks), executors_(std::move(executors)) {
@@ -79,20 +89,23 @@ void BoundNetwork::write_bytes(std::string_view input, DType dtype,
                                std::span<const std::byte> bytes) {
   const auto at = inputs_.find(input);
   BRAID_CHECK(at != inputs_.end(), "no input '{}'", input);
-  const Placement& placement = at->second;
+  const bool divided = at->second.is_shard();
+  std::vector<size_t> begin;  // [ranks], of their parts
   size_t written = 0;
   for (const auto& executor : executors_) {
     const TensorView& to = executor->input(input);
     BRAID_CHECK(to.dtype == dtype, "input '{}' is {}", input, braid::name(to.dtype));
-    const auto n = static_cast<size_t>(to.bytes());
-    const size_t from = placement.is_shard() ? written : 0;
-    BRAID_CHECK(from + n <= bytes.size(), "input '{}' has {} bytes, not {}", input, n,
+    begin.push_back(divided ? written : 0);
+    written = begin.back() + static_cast<size_t>(to.bytes());
+    BRAID_CHECK(written <= bytes.size(), "input '{}' has {} bytes, not {}", input, written,
                 bytes.size());
-    std::memcpy(to.data, bytes.data() + from, n);
-    written = from + n;
   }
   BRAID_CHECK(written == bytes.size(), "input '{}' has {} bytes, not {}", input, written,
               bytes.size());
+  ranks_.each(executors_, bytes.size(), [&](size_t r) {
+    const TensorView& to = executors_[r]->input(input);
+    std::memcpy(to.data, bytes.data() + begin[r], static_cast<size_t>(to.bytes()));
+  });
 }
 
 void BoundNetwork::write(std::string_view input, std::span<const float> values) {
@@ -128,18 +141,26 @@ double BoundNetwork::predicted_seconds(const CostModel& cost) const {
 
 std::span<const float> BoundNetwork::output(size_t index) {
   const bool divided = outputs_.at(index).is_shard();
-  gathered_.clear();
-  for (const auto& executor : executors_) {
-    const TensorView view = executor->host_output(index, executor->output(index).shape[0]);
-    const int64_t n = view.shape.elems();
-    if (view.dtype == DType::f32 && !divided)
-      return {view.as<const float>(), static_cast<size_t>(n)};
-    const size_t at = gathered_.size();
-    gathered_.resize(at + static_cast<size_t>(n));
-    dequantize_row(view.dtype, view.data, gathered_.data() + at, n);
-    if (!divided) break;
+  std::vector<size_t> begin;  // [ranks], of their parts
+  size_t elems = 0;
+  for (size_t r = 0; r < (divided ? executors_.size() : 1); ++r) {
+    begin.push_back(elems);
+    elems += static_cast<size_t>(executors_[r]->output(index).shape.elems());
   }
+  if (!divided && executors_[0]->output(index).dtype == DType::f32) {
+    return {host_output(0, index).as<const float>(), elems};
+  }
+  gathered_.resize(elems);
+  ranks_.each(std::span(executors_).first(begin.size()), elems * sizeof(float), [&](size_t r) {
+    const TensorView view = host_output(r, index);
+    dequantize_row(view.dtype, view.data, gathered_.data() + begin[r], view.shape.elems());
+  });
   return gathered_;
+}
+
+TensorView BoundNetwork::host_output(size_t rank, size_t index) {
+  Executor& executor = *executors_[rank];
+  return executor.host_output(index, executor.output(index).shape[0]);
 }
 
 Network::Network(std::string name, const WeightSource& weights, const NetworkConfig& config)

@@ -37,6 +37,9 @@ struct NetworkRanks {
   NetworkRanks(WeightOf weight, const NetworkConfig& config);
   // Runs a step on ranks 0 .. n - 1, one or all; the first error ends the job. `times` is rank 0's.
   void run(std::span<const std::unique_ptr<Executor>> executors, std::span<LaunchTime> times);
+  // move(r) for each rank with a part, many bytes by all threads at once.
+  void each(std::span<const std::unique_ptr<Executor>> executors, size_t bytes,
+            const std::function<void(size_t rank)>& move);
 
   std::unique_ptr<World> world;
   cpu::ThreadPool threads;
@@ -68,6 +71,7 @@ class BoundNetwork {
 
  private:
   void write_bytes(std::string_view input, DType dtype, std::span<const std::byte> bytes);
+  TensorView host_output(size_t rank, size_t index);
 
   NetworkRanks& ranks_;
   std::vector<std::unique_ptr<Executor>> executors_;  // [ranks that have a part]

@@ -32,15 +32,14 @@ BoundNetwork& VaeDecoder::bound(int64_t height, int64_t width) {
   });
 }
 
-std::vector<float> VaeDecoder::decode(std::span<const float> latents, int64_t height,
-                                      int64_t width) {
+std::span<const float> VaeDecoder::decode(std::span<const float> latents, int64_t height,
+                                          int64_t width) {
   BoundNetwork& network = bound(height, width);
   std::vector<float> scaled(latents.begin(), latents.end());
   for (float& z : scaled) z = z / config_.scaling_factor + config_.shift_factor;
   network.write("latents", scaled);
   network.run();
-  const auto pixels = network.output(0);
-  return {pixels.begin(), pixels.end()};
+  return network.output(0);
 }
 
 }  // namespace braid

@@ -25,11 +25,11 @@ class VaeDecoder {
   // The number of ranks that decode a picture with `height` rows of latents: a single rank if the
   // rows are fewer than the network's ranks, otherwise all ranks.
   int ranks(int64_t height) const { return height < ranks_ ? 1 : ranks_; }
-  // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
-  // 1; sides in latents.
   // The bound Program of a size.
   BoundNetwork& bound(int64_t height, int64_t width);
-  std::vector<float> decode(std::span<const float> latents, int64_t height, int64_t width);
+  // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
+  // 1, valid until the next call; sides in latents.
+  std::span<const float> decode(std::span<const float> latents, int64_t height, int64_t width);
 
  private:
   std::shared_ptr<const WeightSource> weights_;

@@ -72,6 +72,8 @@ std::vector<float> VideoDecoder::pixels(std::span<const float> latents,
   BRAID_CHECK(at == scaled.size(), "{} latents, wanted {}", scaled.size(), at);
   network.run();
   std::vector<float> all;
+  const int64_t picture = size.height * size.width * scale() * scale() * 3;
+  all.reserve(static_cast<size_t>(size.frames * config_.time_scale() * picture));
   for (size_t i = 0; i < chunks.size(); ++i) {
     const std::span<const float> chunk = network.output(i);
     all.resize(all.size() + chunk.size());
