@@ -177,7 +177,8 @@ void run(ImageOptions o) {
   if (o.json) {
     Json report = report_of(o, request, result);
     report.update(drawing_report(o, config, pipeline.mesh(), result.timings,
-                                 pipeline.weight_bytes(), load_ms, write_ms));
+                                 pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,
+                                 result.decode_bytes));
     report.update({{"schedule", pipeline.schedule()}, {"priced", pipeline.priced()}});
     print(json_text(report) + "\n");
     return;

@@ -230,7 +230,8 @@ std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::st
 Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
                     const std::optional<SequenceMesh>& mesh, const PipelineTimings& timings,
                     const std::vector<std::pair<std::string, int64_t>>& weight_bytes,
-                    double load_ms, const std::vector<double>& write_ms) {
+                    double load_ms, const std::vector<double>& write_ms, int64_t step_bytes,
+                    int64_t decode_bytes) {
   Json weights = Json::object();
   for (const auto& [component, bytes] : weight_bytes) weights[component] = bytes;
   return {
@@ -241,6 +242,7 @@ Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
         {"step_ms", timings.step_ms},
         {"decode_ms", timings.decode_ms},
         {"write_ms", write_ms}}},
+      {"sent_bytes", {{"step", step_bytes}, {"decode", decode_bytes}}},
       {"model", o.model()},
       {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
       {"dtype", config.device.cuda ? o.dtype : "f32"},

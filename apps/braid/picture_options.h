@@ -75,6 +75,6 @@ nlohmann::ordered_json drawing_report(
     const PictureOptions& options, const PipelineConfig& config,
     const std::optional<SequenceMesh>& mesh, const PipelineTimings& timings,
     const std::vector<std::pair<std::string, int64_t>>& weight_bytes, double load_ms,
-    const std::vector<double>& write_ms);
+    const std::vector<double>& write_ms, int64_t step_bytes, int64_t decode_bytes);
 
 }  // namespace braid::app

@@ -181,7 +181,8 @@ void run(VideoOptions o) {
           {{"file", o.output_of(k).string()}, {"seed", request.seed + static_cast<uint64_t>(k)}});
     }
     report.update(drawing_report(o, config, pipeline.mesh(), result.timings,
-                                 pipeline.weight_bytes(), load_ms, write_ms));
+                                 pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,
+                                 result.decode_bytes));
     report.update({{"schedule", pipeline.schedule()},
                    {"priced", pipeline.priced()},
                    {"memory", memory_report(result.memory)}});

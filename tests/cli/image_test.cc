@@ -61,6 +61,18 @@ TEST_F(ImageTest, SeveralImagesAndRanks) {
   EXPECT_NE(png("x-1.png").image.pixels, png("x-2.png").image.pixels);
 }
 
+// By ring each rank reads the keys and values of all others, in each attention; heads are 3 of 24.
+TEST_F(ImageTest, ReportsTheBytesThatRanksSend) {
+  const std::string run = "image" + kFast + " -p cat -W 16 -H 8 --steps 1 --text-tokens 8 -o " +
+                          path("b.png") + " --json";
+  const json alone = json::parse(braid(run).out)["sent_bytes"];
+  EXPECT_EQ(alone, json({{"step", 0}, {"decode", 0}}));
+  const json sent = json::parse(braid(run + " --sp ring --ranks 3 -t 1").out)["sent_bytes"];
+  const int64_t rows = 8 + (16 / 4 * 8 / 4), attentions = 1 + 3;
+  EXPECT_EQ(sent["step"], 2 * rows * (2 * 3 * 24) * 4 * attentions);
+  EXPECT_GT(sent["decode"], 0);
+}
+
 TEST_F(ImageTest, LossyFiles) {
   const std::string options = " -p cat --size 32 --steps 1 --seed 3 -n 2 --text-tokens 8 -o ";
   for (const auto& [name, magic] : {std::pair{"a.jpg", "\xff\xd8\xff"}, {"b.webp", "RIFF"}}) {

@@ -371,10 +371,16 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
         request.on_preview(video, step + 1, pictures(request, latents, 1).front());
       }
     }
+    if (mesh_) {
+      result.step_bytes = std::ssize(texts) * sent_bytes(passes_[0]->bound_step(), mesh_->ranks());
+    }
     if (!goes_on(Stage::decode, video, request.steps)) return result;
     lap.ms();
     const auto frames = pictures(request, latents, kept_frames(request));
     result.timings.decode_ms.push_back(lap.ms());
+    result.decode_bytes = sent_bytes(
+        vae_->bound({.frames = kept_frames(request), .height = shape.height, .width = shape.width}),
+        vae_->ranks(shape.height));
     if (request.on_video) request.on_video(video, frames);
   }
   result.complete = true;

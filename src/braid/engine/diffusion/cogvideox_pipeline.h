@@ -41,8 +41,9 @@ struct VideoRequest {
 struct VideoResult {
   bool complete = false;  // false: on_progress ended it
   PipelineTimings timings;
-  int64_t tokens = 0;                // of the prompt, without pads
-  std::vector<std::string> remarks;  // for users: text was cut
+  int64_t step_bytes = 0, decode_bytes = 0;  // that ranks send each other
+  int64_t tokens = 0;                        // of the prompt, without pads
+  std::vector<std::string> remarks;          // for users: text was cut
   std::optional<PipelineMemory> memory;
 };
 

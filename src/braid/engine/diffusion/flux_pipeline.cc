@@ -268,10 +268,13 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
         request.on_preview(image, step + 1, picture(request, latents));
       }
     }
+    if (mesh_) result.step_bytes = sent_bytes(transformer.bound_step(), mesh_->ranks());
     if (!goes_on(Stage::decode, image, request.steps)) return result;
     lap.ms();
     const RgbImage made = picture(request, latents);
     result.timings.decode_ms.push_back(lap.ms());
+    result.decode_bytes =
+        sent_bytes(vae_->bound(shape.height, shape.width), vae_->ranks(shape.height));
     if (request.on_image) request.on_image(image, made);
   }
   result.complete = true;

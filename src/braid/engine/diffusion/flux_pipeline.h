@@ -51,9 +51,10 @@ struct ImageRequest {
 struct ImageResult {
   bool complete = false;  // false: on_progress ended it
   PipelineTimings timings;
-  int64_t clip_tokens = 0, t5_tokens = 0;  // without pads
-  std::vector<std::string> remarks;        // for users: text was cut
-  std::optional<PipelineMemory> memory;    // on GPUs
+  int64_t step_bytes = 0, decode_bytes = 0;  // that ranks send each other
+  int64_t clip_tokens = 0, t5_tokens = 0;    // without pads
+  std::vector<std::string> remarks;          // for users: text was cut
+  std::optional<PipelineMemory> memory;      // on GPUs
 };
 
 // Flux.1 from a prompt to pictures. A request's images are computed in turn, each as in a separate

@@ -31,6 +31,17 @@ void require_finite(std::span<const float> latents, int64_t step, int64_t steps)
        step, steps, bad, latents[static_cast<size_t>(bad)]);
 }
 
+int64_t sent_bytes(const BoundNetwork& network, int ranks) {
+  double bytes = 0;
+  for (int r = 0; r < ranks && ranks > 1; ++r) {
+    const Program& program = network.executor(r).program();
+    for (const Op& op : program.ops) {
+      bytes += program.cost(op, {.extents = program.capacity}).wire_bytes;
+    }
+  }
+  return std::llround(bytes);
+}
+
 bool can_preview(int64_t every, bool together, std::vector<std::string>& remarks) {
   if (every > 0 && !together) {
     remarks.emplace_back("no previews: the GPU has no room for decoder and transformer together");

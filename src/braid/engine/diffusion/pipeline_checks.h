@@ -23,6 +23,9 @@ void require_side(std::string_view what, int64_t pixels, int64_t unit);
 // Fails with kMalformed on latents beyond finite numbers, naming the step.
 void require_finite(std::span<const float> latents, int64_t step, int64_t steps);
 
+// Bytes that ranks 0 .. ranks - 1 send each other in a run, by the costs of the plan's ops.
+int64_t sent_bytes(const BoundNetwork& network, int ranks);
+
 // Whether previews are made: `together` says that decoder and transformer fit the memory. Adds a
 // remark where wanted previews are not made.
 bool can_preview(int64_t every, bool together, std::vector<std::string>& remarks);
