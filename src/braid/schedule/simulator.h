@@ -5,6 +5,7 @@
 
 #include "braid/program/launch_time.h"
 #include "braid/schedule/cost_model.h"
+#include "braid/schedule/launch_price.h"
 #include "braid/schedule/own_prices.h"
 #include "braid/schedule/plan.h"
 
@@ -37,8 +38,5 @@ SimulatedStep simulate(const Plan& plan, std::span<const Work> works, const Cost
 // rank, fused ops and attention that stores at peers cost their computation.
 SimulatedStep simulate_without_communication(const Plan& plan, std::span<const Work> works,
                                              const CostModel& model, const OwnPrices& own = {});
-
-// A launch's work, summed over its micro-batches.
-Work work_of(const Launch& launch, std::span<const Work> works);
 
 }  // namespace braid
