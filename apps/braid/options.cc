@@ -8,6 +8,7 @@
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/cluster_description.h"
+#include "braid/engine/step_records.h"
 #include "braid/io/text_file.h"
 #include "braid/kernels/cuda/decode_choice/decode_form.h"
 #include "braid/schedule/strategies/registry.h"
@@ -171,7 +172,11 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
   request.engine.decode = options.decode;
   if (options.sequence) request.sequence = options.sequence->request();
   request.engine.job = job;
-  if (job) fit(request, *job);
+  if (job) {
+    fit(request, *job);
+    const DeviceSpec device = parse_device(request.device);
+    if (device.cuda) job->send_record(devices_record(device));
+  }
   ParallelChoice choice = choose_parallel(request, terminal_notes());
   engine_ = std::move(choice.engine);
   remarks_ = std::move(choice.remarks);

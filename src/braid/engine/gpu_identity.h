@@ -17,4 +17,7 @@ struct GpuIdentity {
 // The identity of a GPU visible to this process. Fails with kUnsupported or kResource without it.
 GpuIdentity gpu_identity(int id);
 
+// Makes the GPU the calling thread's, and starts it. Fails likewise.
+void use_gpu(int id);
+
 }  // namespace braid

@@ -42,12 +42,28 @@ void check_gpus(const RunnerConfig& config) {
   }
 }
 
+// Ranks are also numbered so among the processes of their host.
+int gpu_of(const job::Job& job, const DeviceSpec& device) {
+  const int rank = job.process();
+  return choose_gpu({job.name(rank), rank, rank, usable_gpus(), device});
+}
+
 }  // namespace
+
+void start_gpu(const job::Job& job, const DeviceSpec& device) {
+  if (!device.cuda) return;
+  try {
+    use_gpu(gpu_of(job, device));
+  } catch (const Error&) {
+    return;
+  }
+}
 
 void take_gpu(RunnerConfig& config) {
   job::Job& job = *config.job;
-  const int rank = job.process();  // also among the processes of this host
-  const int gpu = choose_gpu({job.name(rank), rank, rank, usable_gpus(), config.device});
+  const int rank = job.process();
+  const int gpu = gpu_of(job, config.device);
+  use_gpu(gpu);
   const std::vector<std::string> uuids = job.gather("GPUs", gpu_identity(gpu).uuid);
   std::string verdict;
   if (rank == 0) {

@@ -10,6 +10,10 @@ namespace braid {
 // with kUnsupported for GPUs of several machines.
 void lay_out(RunnerConfig& config);
 
+// Makes the GPU that take_gpu() will choose current, with its context: a second's work. Nothing on
+// CPUs, and where there is no such GPU, which take_gpu() reports.
+void start_gpu(const job::Job& job, const DeviceSpec& device);
+
 // A job's runner on GPUs gets the GPU of this process. Collective. Fails as choose_gpu() and
 // require_own_gpus() do.
 void take_gpu(RunnerConfig& config);

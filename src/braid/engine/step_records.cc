@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "braid/engine/describe_cluster.h"
+#include "braid/engine/job_layout.h"
 #include "braid/job/packing.h"
 
 namespace braid {
@@ -11,16 +12,25 @@ namespace {
 using job::Packer;
 using job::Unpacker;
 
-enum class Record : int64_t { runner, step, loop, loop_step, loop_end, end };
+enum class Record : int64_t { devices, runner, step, loop, loop_step, loop_end, end };
+
+Packer& add_device(Packer& packer, const DeviceSpec& device) {
+  return packer.add(int64_t{device.cuda}).add(std::span<const int32_t>(device.ids));
+}
+
+DeviceSpec read_device(Unpacker& fields) {
+  DeviceSpec device{.cuda = fields.number() != 0, .ids = {}};
+  std::vector<int32_t> ids;
+  fields.numbers(ids);
+  device.ids.assign(ids.begin(), ids.end());
+  return device;
+}
 
 RunnerConfig read_runner(Unpacker& fields) {
   RunnerConfig config = runner_of(parse_cluster(fields.text(), "the runner of rank 0"));
   config.deadline_ms = fields.number();
   config.decode = fields.text();
-  config.device.cuda = fields.number() != 0;
-  std::vector<int32_t> ids;
-  fields.numbers(ids);
-  config.device.ids.assign(ids.begin(), ids.end());
+  config.device = read_device(fields);
   if (fields.number() != 0) config.on_step = [](const Runner&) {};  // process 0 wants the times
   return config;
 }
@@ -117,16 +127,19 @@ void add(Packer& packer, const std::vector<std::vector<int32_t>>& pages) {
 
 }  // namespace
 
+std::string devices_record(const DeviceSpec& device) {
+  Packer packer;
+  packer.add(static_cast<int64_t>(Record::devices));
+  return add_device(packer, device).bytes();
+}
+
 std::string runner_record(const RunnerConfig& c) {
-  return Packer()
-      .add(static_cast<int64_t>(Record::runner))
+  Packer packer;
+  packer.add(static_cast<int64_t>(Record::runner))
       .add(to_json(described(c, RankDescription{.units = c.threads})))
       .add(c.deadline_ms)
-      .add(c.decode)
-      .add(int64_t{c.device.cuda})
-      .add(std::span<const int32_t>(c.device.ids))
-      .add(int64_t{c.on_step != nullptr})
-      .bytes();
+      .add(c.decode);
+  return add_device(packer, c.device).add(int64_t{c.on_step != nullptr}).bytes();
 }
 
 std::string step_record(const Batch& batch) {
@@ -181,6 +194,9 @@ bool follow(job::Job* job, const Model& model) {
   while (true) {
     Unpacker fields(job->next_record());
     switch (static_cast<Record>(fields.number())) {
+      case Record::devices:
+        start_gpu(*job, read_device(fields));
+        break;
       case Record::runner: {
         RunnerConfig config = read_runner(fields);
         config.job = job;

@@ -11,6 +11,8 @@
 // loops on devices with their steps, in order. The others do the same.
 namespace braid {
 
+// The devices of a runner to come: the others start their GPUs while process 0 starts its own.
+std::string devices_record(const DeviceSpec& device);
 std::string runner_record(const RunnerConfig& config);
 std::string step_record(const Batch& batch);
 // Records for a loop behind the last step, for each loop step, and for the end. `pages` [S]: each

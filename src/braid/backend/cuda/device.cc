@@ -1,6 +1,9 @@
 #include "braid/backend/cuda/device.h"
 
+#include <cuda.h>
+
 #include "braid/backend/cuda/check.h"
+#include "braid/backend/cuda/driver_function.h"
 #include "braid/base/error.h"
 
 namespace braid::cuda {
@@ -10,6 +13,15 @@ int attribute(cudaDeviceAttr which, int id) {
   int value = 0;
   check_cuda(cudaDeviceGetAttribute(&value, which, id), "device attribute");
   return value;
+}
+
+// Whether this process has a context there.
+bool is_started(int id) {
+  static const auto context_state =
+      driver_function<decltype(cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState");
+  unsigned flags = 0;
+  int active = 0;
+  return context_state(id, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
 }  // namespace
@@ -47,7 +59,11 @@ DeviceInfo device_info(int id) {
 
 DeviceScope::DeviceScope(int id) {
   check_cuda(cudaGetDevice(&before_), "current device");
-  if (before_ != id) check_cuda(cudaSetDevice(id), "choice of a device");
+  if (before_ == id) return;
+  // To go back to a GPU that this process has not started would start it: a second, and half a GB
+  // of its memory. The thread then keeps `id`.
+  if (!is_started(before_)) before_ = id;
+  check_cuda(cudaSetDevice(id), "choice of a device");
 }
 
 DeviceScope::~DeviceScope() {

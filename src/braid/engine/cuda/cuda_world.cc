@@ -224,6 +224,11 @@ std::string gpu_name(int id) {
   return cuda::device_info(id).name;
 }
 
+void use_gpu(int id) {
+  cuda::check_cuda(cudaSetDevice(id), "choice of a GPU");
+  cuda::check_cuda(cudaFree(nullptr), "a GPU's context");
+}
+
 GpuIdentity gpu_identity(int id) {
   const cuda::DeviceInfo info = cuda::device_info(id);
   cudaDeviceProp properties{};

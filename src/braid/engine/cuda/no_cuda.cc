@@ -25,6 +25,10 @@ GpuIdentity gpu_identity(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }
 
+void use_gpu(int) {
+  fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
 GpuMemory gpu_memory(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
 }

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <new>
 #include <random>
@@ -22,7 +23,9 @@ constexpr int64_t kFileBytes = int64_t{1} << 46;
 int make_file() {
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return -1;
-  const int file = memfd_create("braid", MFD_CLOEXEC);
+  constexpr unsigned kNotExecutable = 8;  // MFD_NOEXEC_SEAL, which some kernels ask for
+  int file = memfd_create("braid", MFD_CLOEXEC | kNotExecutable);
+  if (file < 0 && errno == EINVAL) file = memfd_create("braid", MFD_CLOEXEC);
   if (file >= 0 && ftruncate(file, kFileBytes) != 0) {
     close(file);
     return -1;
