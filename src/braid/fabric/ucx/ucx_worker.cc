@@ -187,7 +187,11 @@ bool UcxWorker::knock(const std::string& host, int port, unsigned id,
       message->packed.assign(data.begin(), data.end());
       post(*visitor, id, message->packed, message);
     }
-    while (!message->complete && !visitor->lost && Clock::now() < end) {
+    const auto lost = [&] {
+      std::lock_guard lock(mutex_);
+      return visitor->lost;
+    };
+    while (!message->complete && !lost() && Clock::now() < end) {
       if (!progress()) std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
     std::lock_guard lock(mutex_);

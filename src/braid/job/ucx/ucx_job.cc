@@ -94,7 +94,10 @@ UcxJob::UcxJob(const JobConfig& config) : config_(config), launch_(config.launch
 UcxJob::~UcxJob() {
   // Messages that say why this process ends are on their way first.
   if (error_.is_set()) usleep(50'000);
-  watching_ = nullptr;
+  {
+    std::lock_guard lock(worker_->mutex());  // no message is being noted
+    watching_ = nullptr;
+  }
   monitor_.reset();
   control_.reset();
   worker_.reset();
