@@ -20,7 +20,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kPageSize = 64;
 constexpr int64_t kModeTokens = 32768;     // the prompt by which a mode is chosen
 constexpr int64_t kRankTokens = 65536;     // of a step on a rank, at most
 constexpr int64_t kMostContext = 1 << 22;  // tokens of a sequence
