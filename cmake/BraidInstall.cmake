@@ -36,7 +36,7 @@ install(TARGETS ${libraries} braid_strategy EXPORT braidTargets)
 install(TARGETS braid)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/braid DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h" PATTERN "cuda" EXCLUDE PATTERN "pmix" EXCLUDE PATTERN "libav" EXCLUDE
-        PATTERN "xgrammar" EXCLUDE)
+        PATTERN "lossy" EXCLUDE PATTERN "xgrammar" EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/configs ${CMAKE_SOURCE_DIR}/profiles ${CMAKE_SOURCE_DIR}/examples
         DESTINATION ${CMAKE_INSTALL_DATADIR}/braid)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs)

@@ -51,7 +51,8 @@ class Lowering {
     }
     std::vector<Program*> programs;
     for (RankProgram& rank : made_.ranks()) programs.push_back(&rank.program);
-    cuts_ = cut_phases(programs, division_.kernels);
+    cuts_ = cut_phases(programs, waits_inside() ? std::span(division_.kernels)
+                                                : std::span<const KernelCatalog* const>());
     for (const Program* program : programs) verify(*program);
     return std::move(made_.ranks());
   }
@@ -65,6 +66,11 @@ class Lowering {
   }
 
  private:
+  // Where thinned keys cross machines, a kernel waiting inside for dense ones kept their last copy
+  // from host memory from ending (docs/log/measurements.md): calls are cut there.
+  bool waits_inside() const {
+    return !plan_.tokens || !plan_.tokens->levels || plan_.tokens->mesh.topology.machines == 1;
+  }
   ValueId mapped(ValueId logical) const { return logical == kNoValue ? kNoValue : map_[logical]; }
   // Where an input, a weight or a state is.
   Placement given(const Value& value) const {

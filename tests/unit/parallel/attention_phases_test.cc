@@ -46,9 +46,9 @@ struct Want {
   int early = 0;  // ranks whose rows leave before the call ends
 };
 
-class AttentionStagesOf : public testing::TestWithParam<Want> {};
+class AttentionPhasesOf : public testing::TestWithParam<Want> {};
 
-TEST_P(AttentionStagesOf, AreOneCall) {
+TEST_P(AttentionPhasesOf, AreOneCall) {
   const Want& want = GetParam();
   for (bool causal : {false, true}) {
     const SequenceMesh mesh =
@@ -84,7 +84,7 @@ TEST_P(AttentionStagesOf, AreOneCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Modes, AttentionStagesOf,
+    Modes, AttentionPhasesOf,
     testing::Values(Want{SpMode::ring, "1x4", {}, 1, 3}, Want{SpMode::ring, "2x2", {}, 1, 3},
                     Want{SpMode::ulysses, "1x4", {}, 1, 0},
                     Want{SpMode::usp, "2x2", {.ring = 2}, 1, 1},

@@ -267,19 +267,6 @@ BoundKernel bind_plain_segments(const LaunchArgs& args) {
   };
 }
 
-// Whether some rank is on another machine than this one, perhaps an emulated one. The pulls of such
-// a rank pass through host memory, and the driver has copied 16 KB into a GPU by a kernel: beside
-// an attention on all SMs which waited for these keys, that copy never began.
-bool pulls_pass_host(const LaunchArgs& args) {
-  const auto* memory = dynamic_cast<fabric::SymmetricMemory*>(args.arena);
-  if (memory == nullptr) return false;
-  const fabric::Endpoint& e = memory->endpoint();
-  for (int peer = 0; peer < e.world_size(); ++peer) {
-    if (e.link(e.rank(), peer) == LinkClass::cluster) return true;
-  }
-  return false;
-}
-
 // Shared by the launches of a GPU.
 struct Shared {
   Scratch scratch;
@@ -301,8 +288,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   };
   std::vector<Bound> bound;
   const Owners owners(args);
-  const bool spares =
-      args.beside.communicates || (args.beside.pulls && (!args.by_stream || pulls_pass_host(args)));
+  const bool spares = args.beside.communicates || (args.beside.pulls && !args.by_stream);
   for (const Part& part : parts_of(attrs)) {
     BRAID_CHECK((part.first && part.last) || has_state_rows(call), "a cut call without a state");
     const Call made = make_call(call, part, call.in[0].shape[0], owners, phases);
