@@ -10,6 +10,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 DEMO := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/braid/models/smollm2-135m-instruct-q4_1.gguf
 MODEL ?= $(DEMO)
 PROMPT ?= Explain in three sentences why the sky is blue.
+SCENE ?= a big red circle on the left in the gray background
 SETUP ?= yes
 PYTHON ?= python3
 # Options of CMake's own, as in CMAKE_ARGS='-DCMAKE_CXX_COMPILER=clang++-16 -DBRAID_BENCH=OFF'.
@@ -49,9 +50,8 @@ program: configure
 run: program model  ## build, fetch the demo model and chat with it once
 	@$(BUILD)/bin/braid run -m "$(MODEL)" --chat -p "$(PROMPT)" -n 200
 
-image: program  ## build, and draw with a tiny pipeline of random weights: coloured noise
-	@python3 tools/make_tiny_pipeline.py $(BUILD)/tiny_pipeline
-	@$(BUILD)/bin/braid image -m $(BUILD)/tiny_pipeline -p "$(PROMPT)" --size 256x256 --steps 4 -o image.png
+image: program  ## build, and draw a scene with the demo model (SCENE="a small blue square ...")
+	@$(BUILD)/bin/braid image -m models/demo-image -p "$(SCENE)" --size 64 --steps 20 --text-tokens 16 -o image.png
 
 video: program  ## build, and make a video with a tiny pipeline of random weights: coloured noise
 	@python3 tools/make_tiny_pipeline.py $(BUILD)/tiny_video --kind video

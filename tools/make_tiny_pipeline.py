@@ -37,6 +37,17 @@ KINDS = {
         "clip": {"width": 24, "hidden": 40, "heads": 2, "layers": 1},
         "vae": {"latent": 4, "blocks": [8, 8], "layers": 2, "groups": 2},
     },
+    # The shape of the demo model, which tools/train_demo_image.py trains.
+    "demo": {
+        "transformer": {"blocks": 2, "single": 4, "heads": 3, "head_dim": 32, "axes": [8, 12, 12],
+                        "guidance": False, "dtype": "F16", "shards": 1, "variant": ""},
+        "scheduler": {"shift": 1.0, "use_dynamic_shifting": False},
+        "t5": {"width": 64, "hidden": 96, "heads": 4, "head_dim": 16, "layers": 2},
+        "clip": {"width": 64, "hidden": 96, "heads": 4, "layers": 2},
+        "vae": {"latent": 4, "blocks": [16, 32, 48], "layers": 1, "groups": 8},
+        "words": """a big small red green blue yellow purple orange circle square triangle on the
+left right in middle gray white black background""".split(),
+    },
 }
 
 WORDS = """a the red green blue big small round square circle cat dog on in of and with light dark
@@ -208,11 +219,11 @@ def byte_letters():
     return [letters[b] for b in [*printable, *(b for b in range(256) if b not in printable)]]
 
 
-def clip_tokenizer(folder):
+def clip_tokenizer(folder, words):
     letters = byte_letters()
     vocabulary = letters + [letter + "</w>" for letter in letters]
     merges = []
-    for word in WORDS:
+    for word in words:
         parts = [*word[:-1], word[-1] + "</w>"]
         while len(parts) > 1:
             merge = (parts[0], parts[1])
@@ -231,11 +242,11 @@ def clip_tokenizer(folder):
     return len(vocabulary)
 
 
-def t5_tokenizer(folder):
+def t5_tokenizer(folder, words):
     pieces = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], [SPACE, -2.0]]
     letters = [chr(c) for c in range(ord("!"), ord("~") + 1)]
     pieces += [[letter, -6.0 - i / 64] for i, letter in enumerate(letters)]
-    pieces += [[SPACE + word, -4.0 - i / 16] for i, word in enumerate(WORDS)]
+    pieces += [[SPACE + word, -4.0 - i / 16] for i, word in enumerate(words)]
     pieces += [[ending, -5.0 - i / 16] for i, ending in enumerate(["ed", "ing", "er", "es", "st"])]
     special = [{"id": i, "content": piece, "single_word": False, "lstrip": False, "rstrip": False,
                 "normalized": False, "special": True} for i, (piece, _) in enumerate(pieces[:3])]
@@ -273,7 +284,7 @@ def make_video(root, kind):
     folders = subfolders(root, tiny_cogvideox.COMPONENTS)
     write_json(root / "model_index.json", tiny_cogvideox.index(kind))
     write_json(folders["scheduler"] / "scheduler_config.json", kind["scheduler"])
-    t5(folders["text_encoder"], kind, t5_tokenizer(folders["tokenizer"]), "text_encoder")
+    t5(folders["text_encoder"], kind, t5_tokenizer(folders["tokenizer"], WORDS), "text_encoder")
     tiny_cogvideox.transformer(folders["transformer"], kind)
     tiny_cogvideox.vae(folders["vae"], kind)
 
@@ -297,8 +308,9 @@ def make(root, kind_name):
     write_json(folders["scheduler"] / "scheduler_config.json", {
         "_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000,
         **kind["scheduler"]})
-    clip(folders["text_encoder"], kind, clip_tokenizer(folders["tokenizer"]))
-    t5(folders["text_encoder_2"], kind, t5_tokenizer(folders["tokenizer_2"]))
+    words = kind.get("words", WORDS)
+    clip(folders["text_encoder"], kind, clip_tokenizer(folders["tokenizer"], words))
+    t5(folders["text_encoder_2"], kind, t5_tokenizer(folders["tokenizer_2"], words))
     transformer(folders["transformer"], kind)
     vae(folders["vae"], kind)
 
