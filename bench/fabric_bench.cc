@@ -59,8 +59,7 @@ void BM_all_reduce_emulated(benchmark::State& state) {
   const int64_t n = state.range(1);
   const int64_t bytes = n * static_cast<int64_t>(sizeof(float));
   const Link link{.bytes_per_second = 1e9, .latency_seconds = 20e-6};
-  const AllReduceAlgorithm algorithm =
-      choose_all_reduce(ranks, bytes, link, Comm::kFarSlotBytes);
+  const AllReduceAlgorithm algorithm = choose_all_reduce(ranks, bytes, link, Comm::kFarSlotBytes);
   measure(state, bytes,
           [n](Comm& comm) {
             return [&comm, n, data = std::vector<float>(n)]() mutable {

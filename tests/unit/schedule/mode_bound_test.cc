@@ -155,8 +155,7 @@ TEST(ModeBound, NoRunIsBelow) {
                         .topology = topology,
                         .price = {}});
         const double simulated = simulate(plan, {&work, 1}, CostModel(profile, topology)).seconds;
-        const PerLink<LinkProfile> links{LinkProfile{}, profile.machine_link,
-                                               profile.cluster_link};
+        const PerLink<LinkProfile> links{LinkProfile{}, profile.machine_link, profile.cluster_link};
         const double least = compute + mode_bound(a, mesh, compute, links);
         SCOPED_TRACE(fmt::format("round {}: {} {} on {}", round, to_string(mode),
                                  to_string(mesh.degrees), to_string(topology)));

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "braid/base/math.h"
-#include "braid/fabric/symmetric.h"
 #include "braid/fabric/local/host_memory.h"
+#include "braid/fabric/symmetric.h"
 
 namespace braid::fabric {
 

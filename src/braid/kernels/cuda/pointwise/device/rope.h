@@ -8,11 +8,11 @@
 
 namespace braid::cuda {
 
-// The op rope_append: each head in q and k is normalized if it has a norm, and turned by its token's
-// position; q' goes to y, k and v to the paged cache's row slots[t] (slots outside: nowhere).
-// Computed in f32, rounded once. A single kernel, which also computes the ops rope (without k and
-// v) and kv_append (without q and attrs.rope.rotary_dim). y may be q; no other operands may
-// overlap.
+// The op rope_append: each head in q and k is normalized if it has a norm, and turned by its
+// token's position; q' goes to y, k and v to the paged cache's row slots[t] (slots outside:
+// nowhere). Computed in f32, rounded once. A single kernel, which also computes the ops rope
+// (without k and v) and kv_append (without q and attrs.rope.rotary_dim). y may be q; no other
+// operands may overlap.
 struct RopeAppendParams {
   TensorView q;                     // f32 or bf16 [T, Hq * D], or absent
   TensorView k;                     // as q [T, Hkv * D], or absent; may be columns of q's matrix
