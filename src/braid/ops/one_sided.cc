@@ -129,6 +129,18 @@ const OpDef kPush = {.kind = "push",
                      .remote = RemoteUse::pushes,
                      .transfers = pushed};
 
+std::vector<ValueId> sync_inputs(const std::vector<ValueId>& kept,
+                                 const std::vector<ValueId>& closed, ValueId arrivals) {
+  BRAID_CHECK(!kept.empty() && closed.size() <= kSyncMaxClosed, "{} kept, {} closed", kept.size(),
+              closed.size());
+  std::vector<ValueId> inputs(kSyncFirstClosed + kSyncMaxClosed, kNoValue);
+  inputs[0] = kept[0];
+  inputs[kSyncArrivals] = arrivals;
+  std::ranges::copy(closed, inputs.begin() + kSyncFirstClosed);
+  inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
+  return inputs;
+}
+
 const OpDef kSync = {.kind = "sync",
                      .infer = infer_sync,
                      .mutated_inputs = {1, 2, 3, 4, 5, 6, 7},

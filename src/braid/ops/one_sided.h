@@ -89,5 +89,9 @@ constexpr size_t kSyncArrivals = 1;
 constexpr size_t kSyncFirstClosed = 2;
 constexpr size_t kSyncMaxClosed = 6;
 extern const OpDef kSync;
+// A sync's inputs: one kept value or more, at most kSyncMaxClosed closed ones, all others absent.
+std::vector<ValueId> sync_inputs(const std::vector<ValueId>& kept,
+                                 const std::vector<ValueId>& closed = {},
+                                 ValueId arrivals = kNoValue);
 
 }  // namespace braid::ops

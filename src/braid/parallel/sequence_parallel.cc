@@ -80,12 +80,8 @@ LayoutPlan row_parallel(const Program& program, const SequenceMesh& mesh,
 namespace {
 
 // All ranks meet.
-std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vector<ValueId> closed,
-                          std::vector<ValueType> opens) {
-  std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-  inputs[0] = kept[0];
-  std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
-  inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
+std::vector<ValueId> meet(Builder& b, int P, const std::vector<ValueId>& kept,
+                          const std::vector<ValueId>& closed, std::vector<ValueType> opens) {
   std::vector<int> world(P);
   std::iota(world.begin(), world.end(), 0);
   return b.op(ops::kSync,
@@ -94,7 +90,7 @@ std::vector<ValueId> meet(Builder& b, int P, std::vector<ValueId> kept, std::vec
                                        .arrivals = {},
                                        .opens = std::move(opens),
                                        .opened_arrivals = {}}),
-              std::move(inputs));
+              ops::sync_inputs(kept, closed));
 }
 
 // Rank 0's reads from all others.

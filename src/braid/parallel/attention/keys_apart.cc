@@ -54,10 +54,8 @@ class Lowering {
 
   // All ranks meet; the opened values are free on all of them. The first two values are counters.
   std::vector<ValueId> open(ValueId first, const std::vector<ValueType>& types) {
-    std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-    inputs[0] = first;
     return emit(
-        "open", ops::kSync, inputs,
+        "open", ops::kSync, ops::sync_inputs({first}),
         [&](int) {
           return Attrs::of(ops::SyncAttrs{.axis = "world",
                                           .group = world_,
@@ -72,12 +70,8 @@ class Lowering {
   void close(const char* scope_name, ValueId first, ValueId arrivals, int nth,
              const std::vector<ValueId>& closed,
              const std::function<bool(int from, int to)>& comes) {
-    std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-    inputs[0] = first;
-    inputs[ops::kSyncArrivals] = arrivals;
-    std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
     emit(
-        scope_name, ops::kSync, inputs,
+        scope_name, ops::kSync, ops::sync_inputs({first}, closed, arrivals),
         [&](int to) {
           ops::SyncAttrs attrs{};
           for (int from = 0; from < P_; ++from) attrs.arrivals.push_back(comes(from, to) ? nth : 0);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -38,14 +37,10 @@ class LevelOps {
   std::vector<ValueId> meet(const char* scope_name, const std::vector<ValueId>& kept,
                             const std::vector<ValueId>& closed,
                             const std::vector<ValueType>& opens) {
-    std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-    inputs[0] = kept[0];
-    std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
-    inputs.insert(inputs.end(), kept.begin() + 1, kept.end());
     std::vector<int> world;
     for (int r = 0; r < ranks(); ++r) world.push_back(r);
     return emit(
-        scope_name, ops::kSync, inputs,
+        scope_name, ops::kSync, ops::sync_inputs(kept, closed),
         [&](int) {
           return ops::SyncAttrs{.axis = "world",
                                 .group = world,

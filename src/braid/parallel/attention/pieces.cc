@@ -193,12 +193,7 @@ std::vector<ValueId> AttentionPieces::emit(const OpDef& def, const std::vector<V
 }
 
 void AttentionPieces::sync(const Sync& sync) {
-  std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-  BRAID_CHECK(!sync.kept.empty() && sync.closed.size() <= ops::kSyncMaxClosed);
-  inputs[0] = sync.kept[0];
-  inputs[ops::kSyncArrivals] = sync.arrivals;
-  std::ranges::copy(sync.closed, inputs.begin() + ops::kSyncFirstClosed);
-  inputs.insert(inputs.end(), sync.kept.begin() + 1, sync.kept.end());
+  const std::vector<ValueId> inputs = ops::sync_inputs(sync.kept, sync.closed, sync.arrivals);
   const std::string axis = sync.axis;
   std::vector<ValueType> opens;
   std::vector<int> counters;

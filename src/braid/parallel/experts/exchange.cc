@@ -1,6 +1,5 @@
 #include "braid/parallel/experts/exchange.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace braid {
@@ -48,10 +47,8 @@ ExpertExchange::ExpertExchange(std::vector<Builder>& builders, const ops::RouteA
       .opens = {slots, ops::chosen_type(attrs_), slots, ops::arrivals_type(P),
                 ops::arrivals_type(P), ops::arrivals_type(P)},
       .opened_arrivals = {3, 4, 5}};
-  std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-  inputs[0] = in.x;
-  const auto opened =
-      emit(builders, ops::kSync, kSendTag, inputs, [&](int) { return Attrs::of(open); });
+  const auto opened = emit(builders, ops::kSync, kSendTag, ops::sync_inputs({in.x}),
+                           [&](int) { return Attrs::of(open); });
   rows_ = opened[0], chosen_ = opened[1], returned_ = opened[2];
   told_ = opened[3], rows_came_ = opened[4], sums_came_ = opened[5];
   const auto sent = emit(builders, ops::kTell, kSendTag, {told_, chosen[0], chosen[1], chosen_},
@@ -67,13 +64,10 @@ Attrs ExpertExchange::of_rank(int rank) const {
 
 void ExpertExchange::await(std::vector<Builder>& builders, ValueId arrivals,
                            const std::vector<ValueId>& closed) const {
-  std::vector<ValueId> inputs(ops::kSyncFirstClosed + ops::kSyncMaxClosed, kNoValue);
-  inputs[0] = closed[0];
-  inputs[ops::kSyncArrivals] = arrivals;
-  std::ranges::copy(closed, inputs.begin() + ops::kSyncFirstClosed);
   const ops::SyncAttrs sync = {.arrivals =
                                    std::vector<int64_t>(static_cast<size_t>(attrs_.ranks()), 1)};
-  emit(builders, ops::kSync, kArrivalTag, inputs, [&](int) { return Attrs::of(sync); });
+  emit(builders, ops::kSync, kArrivalTag, ops::sync_inputs({closed[0]}, closed, arrivals),
+       [&](int) { return Attrs::of(sync); });
 }
 
 const ExpertExchange::Arrived& ExpertExchange::receive(std::vector<Builder>& builders) {
