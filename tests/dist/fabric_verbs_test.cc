@@ -273,8 +273,8 @@ TEST_P(Verbs, WhatComesBeforeItsMemoryWaitsForIt) {
       e.wait(ready.at(0), 1, {});
       EXPECT_EQ(data.local()[199999], 1000 * round + (e.rank() + 3) % 4);
       transfer.wait();
-      e.signal(ready.at(1), (e.rank() + 3) % 4, SignalOp::set, 1, {});
-      e.wait(ready.at(1), 1, {});  // then its memory may go
+      e.signal(ready.at(1), to, SignalOp::set, 1, {});
+      e.wait(ready.at(1), 1, {});  // nobody reads or writes this rank's memory now
     }
   });
 }

@@ -1,5 +1,6 @@
 #include "braid/fabric/ucx/ucx_arrivals.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "braid/fabric/local/link_engine.h"
@@ -43,8 +44,10 @@ void UcxArrivals::add(const std::shared_ptr<UcxSegment>& segment) {
                               std::as_bytes(std::span(segment->name())));
   }
   for (Source& source : sources_) drain(source);
-  std::vector<UcxHeader> wishes;
-  std::swap(wishes, wishes_);
+  const auto waits = [this](const UcxHeader& wish) { return !is_here(wish.segment); };
+  const auto [ready, end] = std::ranges::partition(wishes_, waits);
+  const std::vector<UcxHeader> wishes(ready, end);
+  wishes_.erase(ready, end);
   for (const UcxHeader& wish : wishes) answer(wish);
 }
 
