@@ -59,9 +59,9 @@ extern const OpDef kPush;
 // The type of arrival counters: a cache line for each rank in the world.
 ValueType arrivals_type(int world);
 
-// The ranks of a group meet: at the end, everything that any rank did before is done, and nothing
-// that depends on the sync has begun on any rank. Then the sync waits for pushes that arrive here,
-// at least arrivals[p] from rank p.
+// The ranks of a group meet: a sync ends when all ranks have come, their earlier work done, and
+// when the announced pushes have arrived here, at least arrivals[p] from rank p. Launches that
+// depend on the sync begin then.
 // Without a group a sync waits for arrivals alone.
 // (kept 0, arrivals or absent, closed 0..5 or absent, kept ...) -> opened values
 //   kept    values that stay alive and unwritten until all ranks have come

@@ -6,7 +6,7 @@ namespace braid {
 
 // Sets Launch::beside in all launches: launches of other streams that come neither before nor after
 // the launch. A launch with a partial wait counts the awaited launch as beside. The awaited launch
-// does not count the waiting launch, because it asks for that launch's transfers itself.
+// does not count the waiting launch, which asks for these transfers itself.
 void find_beside(const Program& program, Schedule& schedule);
 
 }  // namespace braid

@@ -42,7 +42,7 @@ struct SpRequest {
 };
 
 // The ranks of a topology as torus x ulysses x ring. Rank (t, u, r) computes the queries of all
-// ranks with its r for head group t U + u. Torus and ring groups lie as the mode says.
+// ranks with its r for head group t U + u. SpMode says which ranks are neighbours.
 struct SequenceMesh {
   SpMode mode = SpMode::ring;
   SpDegrees degrees;
