@@ -45,9 +45,9 @@ void UcxArrivals::add(const std::shared_ptr<UcxSegment>& segment) {
   }
   for (Source& source : sources_) drain(source);
   const auto waits = [this](const UcxHeader& wish) { return !is_here(wish.segment); };
-  const auto [ready, end] = std::ranges::partition(wishes_, waits);
-  const std::vector<UcxHeader> wishes(ready, end);
-  wishes_.erase(ready, end);
+  const auto ready = std::partition(wishes_.begin(), wishes_.end(), waits);
+  const std::vector<UcxHeader> wishes(ready, wishes_.end());
+  wishes_.erase(ready, wishes_.end());
   for (const UcxHeader& wish : wishes) answer(wish);
 }
 
