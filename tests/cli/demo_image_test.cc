@@ -27,7 +27,7 @@ std::string nearest(const Colour& c, const Named& table) {
       ->first;
 }
 
-// The mean colour of pixels, and where those of a scene's shape lie.
+// Some pixels of a picture: their mean colour and their bounding box.
 struct Area {
   Colour sum{};
   double pixels = 0, columns = 0;

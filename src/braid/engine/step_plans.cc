@@ -111,7 +111,7 @@ struct StepPlans::Planning {
         model.topology(), mesh, RankDegrees{.tp = r.tp, .ep = r.ep, .groups = r.dp});
   }
 
-  // The batch of one group, or of all groups.
+  // The request's batch, once for each of the first `groups` groups of ranks.
   Batch batch(std::span<const int32_t> pages, int groups = 1) const {
     Batch batch(kPageSize);
     const std::vector<int32_t> ids(static_cast<size_t>(std::max<int64_t>(request.tokens, 1)), 0);

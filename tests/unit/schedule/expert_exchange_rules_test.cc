@@ -195,7 +195,7 @@ TEST(JoinedOpsRules, VerifyFindsDependentAndUnfitJoins) {
     ADD_FAILURE() << "no launch of " << kind;
     return size_t{0};
   };
-  // Joins the launch of `second` with that of `first`, in micro-batch 0 of one rank.
+  // Joins launch `second` to launch `first` in a rank's Schedule, both of micro-batch 0.
   const auto joined = [&](std::string_view first, std::string_view second,
                           const std::function<void(Schedule & s, Op & fused)>& change) {
     const Sizes one{.experts = {{0, 4}}};

@@ -7,7 +7,7 @@
 #include "braid/engine/attention/attention_modes.h"
 #include "braid/fabric/fabric.h"
 
-// Measurements of attention whose ranks are those of a job's processes.
+// Measures attention over the ranks of a job, in this process and in its others.
 namespace braid::attention_modes {
 
 // The ranks of `bench.machines`, or else a rank for each process on the machines of the job's
