@@ -22,6 +22,9 @@ if [ ! -x "$bin/braid" ]; then
   cmake --preset release >/dev/null && cmake --build build/release -j "$(nproc)" || exit 1
 fi
 gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | wc -l)
+if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then # fewer may be given
+  gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
+fi
 if [ "$gpus" -eq 0 ]; then
   echo "gpu_check: this machine has no GPU" >&2
   exit 1

@@ -245,7 +245,8 @@ Timeline StepPlans::timeline() const {
 }
 
 std::string StepPlans::listing() const {
-  return to_string(chosen().schedule(), chosen().planned.programs[0]);
+  const std::string launches = to_string(chosen().schedule(), chosen().planned.programs[0]);
+  return ranks() > 1 ? fmt::format("rank 0 of {}, {}", ranks(), launches) : launches;
 }
 
 std::vector<std::string> StepPlans::decode() const {

@@ -129,7 +129,7 @@ TEST(RelayConfig, ALongLinearIsSeveralSteps) {
 TEST(RelaySteps, EveryUnitHasOneOwner) {
   for (const int total : {1, 5, 131, 132, 133, 2048, 11008, 262144}) {
     for (const int parts : {1, 7, 132}) {
-      const RelayShares shares(total, parts);
+      const Shares shares(total, parts);
       int next = 0;
       for (int part = 0; part < parts; ++part) {
         const int begin = shares.begin(part), end = shares.end(part);

@@ -53,8 +53,8 @@ void fill(const TensorView& view, uint64_t seed) {
   for (int64_t i = 0; i < view.shape.elems(); ++i) view.as<float>()[i] = unit(random);
 }
 
-struct CpuRank {
-  CpuRank(fabric::Endpoint& endpoint, const Mesh& mesh, int threads, int total)
+struct AttentionRank {
+  AttentionRank(fabric::Endpoint& endpoint, const Mesh& mesh, int threads, int total)
       : table(threads),
         silent(threads),
         pool(threads, total),
@@ -136,10 +136,10 @@ ModeReport measure(const AttentionBench& o, SpMode mode, Topology topology) {
                   .ranks = P, .threads_per_rank = o.threads + kNumStreams - 1, .links = links});
   const auto first = static_cast<size_t>(world->first_rank());
   const auto here = static_cast<size_t>(world->ranks_here());
-  std::vector<std::unique_ptr<CpuRank>> ranks(static_cast<size_t>(P));
+  std::vector<std::unique_ptr<AttentionRank>> ranks(static_cast<size_t>(P));
   for (size_t r = first; r < first + here; ++r) {
-    ranks[r] = std::make_unique<CpuRank>(world->endpoint(static_cast<int>(r)), mesh.mesh, o.threads,
-                                         P * o.threads);
+    ranks[r] = std::make_unique<AttentionRank>(world->endpoint(static_cast<int>(r)), mesh.mesh,
+                                               o.threads, P * o.threads);
   }
   // Ranks of other processes have the same kernels.
   std::vector<const KernelCatalog*> catalogs;

@@ -243,7 +243,7 @@ AttentionPieces::Results AttentionPieces::open(std::vector<ValueId> kept,
   } else {  // a rank alone meets nobody
     std::vector<ValueType> types;
     for (const Buffer* buffer : opens) types.push_back(buffer->type);
-    const std::vector<ValueId> made = this->buffers(types);
+    const std::vector<ValueId> made = this->buffers("results", types);
     for (size_t i = 0; i < opens.size(); ++i) opens[i]->value = made[i];
   }
   return {.o = results[1]->value,
@@ -266,9 +266,14 @@ AttentionOutputs AttentionPieces::close(const Results& results, std::vector<Valu
   return {results.o, results.joint_o};
 }
 
-std::vector<ValueId> AttentionPieces::buffers(const std::vector<ValueType>& types) {
-  return emit(ops::kBuffers, {in_.first}, "",
-              [&](int) { return Attrs::of(ops::BuffersAttrs{types}); });
+std::vector<ValueId> AttentionPieces::buffers(std::string_view name,
+                                              const std::vector<ValueType>& types) {
+  const std::string within = scope_;
+  scope(fmt::format("{}.{}", within, name));
+  std::vector<ValueId> made = emit(ops::kBuffers, {in_.first}, "",
+                                   [&](int) { return Attrs::of(ops::BuffersAttrs{types}); });
+  scope(within);
+  return made;
 }
 
 }  // namespace braid

@@ -117,7 +117,8 @@ class AttentionPieces {
     std::vector<Buffer*> opens;  // of arrivals_type: counters, starting at zero
   };
   void sync(const Sync& sync);
-  std::vector<ValueId> buffers(const std::vector<ValueType>& types);
+  // `name` follows the scope: what the buffers are for.
+  std::vector<ValueId> buffers(std::string_view name, const std::vector<ValueType>& types);
 
   // Reads class k of the queries or keys from their owners; this rank's own rows stay in place.
   void pull_q(int k, const Buffer& dst);

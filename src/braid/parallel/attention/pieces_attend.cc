@@ -221,14 +221,14 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
     if (!others[later]) return kNoValue;
     ValueType type = q_buffer(0);
     type.shape[1] = std::max<int64_t>(std::ranges::max(to_send[later]), 1);
-    return buffers({type})[0];
+    return buffers("sent", {type})[0];
   };
   const bool sends_part = std::ranges::max(to_send[0]) > 0;
   const int64_t heads = most([&](int x) { return q_heads(x).size(); });
   std::vector<ValueId> inputs =
-      buffers({{DType::f32, {a_.batch, 1, heads, a_.head_dim}, BatchAxis::sequence},
-               {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence},
-               {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence}});
+      buffers("states", {{DType::f32, {a_.batch, 1, heads, a_.head_dim}, BatchAxis::sequence},
+                         {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence},
+                         {DType::f32, {a_.batch, 1, heads}, BatchAxis::sequence}});
   const Sent sent{.send = buffer(sends_part ? 0 : 1), .rest = sends_part ? buffer(1) : kNoValue};
   // A call without queries names the result, too: the sync that closes the result then follows the
   // pulls of the keys.

@@ -63,7 +63,7 @@ class Lowering {
   static std::string keys_name(int k) { return fmt::format("pull_kv{}", k); }
   std::string ring_name(int k, int i) const {
     if (is_ring()) return fmt::format("ring{}", i);
-    return fmt::format("{}_ring{}", k == 0 ? queries_name(0) : keys_name(k), i);
+    return fmt::format("{}_ring{}", keys_name(k), i);
   }
   // Names a part, if there are several.
   void name(const std::string& name, KeyPart part) {
@@ -147,6 +147,7 @@ class Lowering {
     if (p_.U() > 1) {
       p_.scope(queries_name(0));
       p_.pull_q(0, *q_[0]);
+      p_.scope(keys_name(0));
       p_.pull_kv(0, keys_[0].whole());
     }
     for (int k = 1; k < p_.T(); ++k) {
@@ -167,7 +168,7 @@ class Lowering {
   void meet_ring(int k) {
     const KeyClass& keys = keys_[k];
     if (p_.R() == 1 || keys.held() == nullptr || keys.is_open(1)) return;
-    p_.scope(k == 0 ? queries_name(0) : keys_name(k));
+    p_.scope(keys_name(k));
     meet(k, {keys.held()->k->value, keys.held()->v->value}, read_at_source());
   }
 

@@ -17,6 +17,7 @@
 #include "braid/engine/attention/cuda/attention_probe.h"
 #include "braid/engine/cuda/gpu_fabric.h"
 #include "braid/engine/job_times.h"
+#include "braid/engine/timed_step.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
@@ -32,11 +33,6 @@ class DeviceBackend : public cuda::CudaBackend {
   using CudaBackend::CudaBackend;
   std::unique_ptr<DeviceMemory> allocate_staging(int64_t) override { return nullptr; }
 };
-
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0 : values[(values.size() - 1) / 2];
-}
 
 struct GpuRank {
   GpuRank(fabric::DeviceEndpoint& endpoint, const Mesh& mesh, const cuda::SmPartition* part)
@@ -109,8 +105,8 @@ class Alternation {
       seconds_[i % 2].push_back(1e-3 * static_cast<double>(ms));
     }
   }
-  double alone() const { return median_of(seconds_[1]); }
-  double plain() const { return median_of(seconds_[0]); }
+  double alone() const { return median(seconds_[1]); }
+  double plain() const { return median(seconds_[0]); }
 
  private:
   const cuda::CudaBackend& backend_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "braid/kernels/cuda/host_device.h"
+#include "braid/kernels/cuda/shares.h"
 
 // Deals a step's keys to CTAs and warps, for the kernel and the tests. An item is (sequence, KV
 // head, tile of query rows); a unit is a run of an item's keys. Units are numbered item after item,
@@ -54,23 +55,11 @@ BRAID_HOST_DEVICE SequenceWork sequence_work(const DecodeShape& shape, int32_t q
   return sequence_work(shape, q_len, kv_len, low);
 }
 
-// [0, total) cut into `parts` ranges with lengths that differ by at most 1.
-struct Deal {
+// Units dealt to the first `parts` CTAs.
+struct Deal : Shares {
   int32_t parts;
-  int32_t share;
-  int32_t extra;  // the first `extra` parts have one more
 
-  BRAID_HOST_DEVICE Deal(int32_t total, int32_t parts) : Deal(total, parts, total / parts) {}
-  BRAID_HOST_DEVICE Deal(int32_t total, int32_t parts, int32_t share)
-      : parts(parts), share(share), extra(total - share * parts) {}
-  BRAID_HOST_DEVICE int32_t begin(int32_t part) const {
-    return part * share + (part < extra ? part : extra);
-  }
-  // Range of an element.
-  BRAID_HOST_DEVICE int32_t owner(int32_t i) const {
-    const int32_t longer = extra * (share + 1);
-    return i < longer ? i / (share + 1) : extra + (i - longer) / share;
-  }
+  BRAID_HOST_DEVICE Deal(int32_t units, int32_t parts) : Shares(units, parts), parts(parts) {}
 };
 
 // Deals `units` to at most `ctas` CTAs of 2^warps_log2 warps. With few units some CTAs stay idle:
@@ -90,8 +79,8 @@ BRAID_HOST_DEVICE Deal deal_to_ctas(int32_t units, int32_t items, int32_t ctas,
   }
   if (items < 1) return all;
   const Deal even(units, most / items * items);
-  const int32_t rounds = (all.share + (all.extra > 0) + warps - 1) >> warps_log2;
-  const int32_t even_rounds = (even.share + (even.extra > 0) + warps - 1) >> warps_log2;
+  const int32_t rounds = (all.each + (all.more > 0) + warps - 1) >> warps_log2;
+  const int32_t even_rounds = (even.each + (even.more > 0) + warps - 1) >> warps_log2;
   const bool long_enough = rounds >= 8 && most - even.parts <= most / 30;
   return rounds == even_rounds || long_enough ? even : all;
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "braid/kernels/cuda/fused_attention/fused_config.h"
-#include "braid/kernels/cuda/relay/relay_steps.h"
+#include "braid/kernels/cuda/shares.h"
 
 // A fused block of several tokens: how weights and keys are dealt, and where things lie in a CTA's
 // shared memory, in bytes.
@@ -16,7 +16,7 @@ constexpr int kFusedChunk = kFusedSlotBytes / 2 / kFusedTileRows;
 // Units dealt to a CTA's warps in consecutive parts. Slot i of a phase holds a unit of part
 // i % kFusedWarps: the longer parts come first, so the last slots fit as well.
 struct FusedParts {
-  RelayShares parts;
+  Shares parts;
   int begin;  // the phase's first slot
   int units;
 

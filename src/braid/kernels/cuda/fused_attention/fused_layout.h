@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "braid/kernels/cuda/fused_attention/fused_config.h"
-#include "braid/kernels/cuda/relay/relay_steps.h"
+#include "braid/kernels/cuda/shares.h"
 
 // Where things lie in a CTA's shared memory, in bytes, and how rows are dealt to CTAs.
 namespace braid::cuda {
@@ -11,7 +11,7 @@ namespace braid::cuda {
 // Rows of a KV head's q, k and v, dealt to the cluster's CTAs in whole slots.
 struct FusedHeadRows {
   FusedRows form;
-  RelayShares groups;  // of form.rows rows
+  Shares groups;  // of form.rows rows
   int total;
 
   BRAID_HOST_DEVICE FusedHeadRows(int width, int group, int head_dim, int cluster)

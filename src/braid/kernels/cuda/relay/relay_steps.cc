@@ -42,9 +42,9 @@ RelayTiles relay_tiles(DType dtype, int32_t k, int32_t rows, bool boxed) {
 void cut_for(RelayLinear& s, int32_t ctas) {
   constexpr int32_t kOn = kRelayWarps * kRelaySlotBytes;
   const int32_t pairs = s.units / 2, row_bytes = 2 * s.k;
-  s.cut = {.pairs = RelayShares(pairs, ctas),
+  s.cut = {.pairs = Shares(pairs, ctas),
            .before = {},
-           .x_pairs = RelayShares(s.k / 2, ctas),
+           .x_pairs = Shares(s.k / 2, ctas),
            .rows_on = kOn / row_bytes,
            .bytes_on = kOn % row_bytes,
            .rows_a_byte = 1.f / static_cast<float>(row_bytes),

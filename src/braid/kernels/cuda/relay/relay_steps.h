@@ -4,6 +4,7 @@
 
 #include "braid/kernels/cuda/host_device.h"
 #include "braid/kernels/cuda/relay/relay_config.h"
+#include "braid/kernels/cuda/shares.h"
 
 // The steps of a relay's CTAs, in device memory. A step's input is the output of the step
 // before, word by word as written; with layers over ranks, the sum of all ranks' outputs. The
@@ -11,24 +12,6 @@
 // After the launch every step's output lies in memory, too, unless the plan gave the place to a
 // later step.
 namespace braid::cuda {
-
-// [0, total) dealt to `parts` in consecutive ranges.
-struct RelayShares {
-  int32_t each;
-  int32_t more;  // number of longer parts, at the front
-
-  RelayShares() = default;
-  BRAID_HOST_DEVICE RelayShares(int32_t total, int32_t parts)
-      : each(total / parts), more(total - each * parts) {}
-  BRAID_HOST_DEVICE int32_t begin(int32_t part) const {
-    return part * each + (part < more ? part : more);
-  }
-  BRAID_HOST_DEVICE int32_t end(int32_t part) const { return begin(part + 1); }
-  BRAID_HOST_DEVICE int32_t owner(int32_t i) const {
-    const int32_t large = more * (each + 1);
-    return i < large ? i / (each + 1) : more + (i - large) / each;
-  }
-};
 
 // A weight's rows as tiles: slot i has chunk i % chunks of tile i / chunks. A row's part lies at a
 // multiple of `stride`, plus the row's distance from a multiple of 16 bytes.
@@ -46,9 +29,9 @@ RelayTiles relay_tiles(DType dtype, int32_t k, int32_t rows, bool boxed);
 
 // How a linear is dealt to CTAs and to a CTA's warps: worked out on the host, as a CTA has no time.
 struct RelayCut {
-  RelayShares pairs;              // of outputs
+  Shares pairs;                   // of outputs
   int32_t before[kRelayWeights];  // outputs of earlier weights; none in a gated pair
-  RelayShares x_pairs;            // pairs each CTA writes to memory
+  Shares x_pairs;                 // pairs each CTA writes to memory
   int32_t rows_on;                // from a warp's slot to the warp's next slot: rows and bytes
   int32_t bytes_on;
   float rows_a_byte;
@@ -162,7 +145,7 @@ struct RelayKeys {
   int32_t first;       // first visible key
   int32_t first_unit;  // per head
   int32_t units;       // per head, at least one
-  RelayShares shares;  // over the units of all heads
+  Shares shares;       // over the units of all heads
 
   BRAID_HOST_DEVICE RelayKeys(int32_t kv_len, int32_t window, int32_t kv_heads, int32_t unit,
                               int32_t ctas) {
@@ -171,7 +154,7 @@ struct RelayKeys {
     first_unit = first / unit;
     units = (kv_len + unit - 1) / unit - first_unit;
     if (units < 1) units = 1;
-    shares = RelayShares(kv_heads * units, ctas);
+    shares = Shares(kv_heads * units, ctas);
   }
 };
 

@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(256, 1) decode_kernel(const __grid_constant__ 
   const int cta = min(static_cast<int>(blockIdx.x), deal.parts);  // the rest have nothing to do
   const int begin = deal.begin(cta);
   const int end = deal.begin(min(cta + 1, deal.parts));
-  const Deal of_warps(end - begin, 1 << a.warps_log2, (end - begin) >> a.warps_log2);
+  const Shares of_warps(end - begin, 1 << a.warps_log2, (end - begin) >> a.warps_log2);
   DecodeWarp<T, kD, Args>(a, smem, layout, sequences, work.live)
       .run(begin + of_warps.begin(warp), begin + of_warps.begin(warp + 1), !a.history_ready);
   __syncthreads();

@@ -252,7 +252,7 @@ class FusedBatch {
   __device__ void put_attended(const uint8_t* gathered, int first, int n) const {
     const int pairs = a_.group * kD / 2;
     const int stride = (n * shape_.piece() + 15) / 16 * 4;
-    const RelayShares shares(n * pairs, a_.cluster);
+    const Shares shares(n * pairs, a_.cluster);
     const int end = shares.end(plan_.rank);
     for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
       const int t = i / pairs, its = i % pairs;

@@ -7,9 +7,9 @@
 namespace braid::cuda {
 
 __device__ inline FusedBatchShape batch_shape(const FusedArgs& a, int head_dim) {
-  const RelayShares head(fused_head_tiles(a.group, head_dim), a.cluster);
+  const Shares head(fused_head_tiles(a.group, head_dim), a.cluster);
   const int tiles = (a.outputs + kFusedTileRows - 1) / kFusedTileRows;
-  const RelayShares out(tiles, a.kv_heads * a.cluster);
+  const Shares out(tiles, a.kv_heads * a.cluster);
   const int head_tiles = head.each + (head.more > 0 ? 1 : 0);
   const int out_tiles = out.each + (out.more > 0 ? 1 : 0);
   return {.slots = a.slots,
@@ -55,7 +55,7 @@ __device__ inline void put_tokens(const FusedArgs& a, int live, int unit, FusedT
 struct FusedBatchPlan {
   int head;
   int rank;
-  RelayShares head_tiles;  // dealt to the cluster
+  Shares head_tiles;  // dealt to the cluster
   int num_tiles;
   int chunks;      // of a tile
   int first_unit;  // of the head's keys
@@ -67,10 +67,10 @@ struct FusedBatchPlan {
   FusedParts out;
 
   __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, const FusedToken* tokens, int live)
-      : FusedBatchPlan(a, head_dim, RelayShares(fused_head_tiles(a.group, head_dim), a.cluster),
-                       RelayShares(tokens[live].base, a.cluster),
-                       RelayShares((a.outputs + kFusedTileRows - 1) / kFusedTileRows,
-                                   a.kv_heads * a.cluster)) {}
+      : FusedBatchPlan(
+            a, head_dim, Shares(fused_head_tiles(a.group, head_dim), a.cluster),
+            Shares(tokens[live].base, a.cluster),
+            Shares((a.outputs + kFusedTileRows - 1) / kFusedTileRows, a.kv_heads * a.cluster)) {}
 
   // The token that owns a unit of keys.
   __device__ static int token_of(const FusedToken* tokens, int unit) {
@@ -80,8 +80,8 @@ struct FusedBatchPlan {
   }
 
  private:
-  __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, RelayShares of_rows,
-                            RelayShares of_keys, RelayShares of_out)
+  __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, Shares of_rows, Shares of_keys,
+                            Shares of_out)
       : head(blockIdx.x / a.cluster),
         rank(blockIdx.x % a.cluster),
         head_tiles(of_rows),

@@ -256,7 +256,7 @@ class FusedBlock {
   // Stores this CTA's share of attention's result.
   __device__ void put_attended(const float* parts) const {
     const int pairs = a_.group * kD / 2;
-    const RelayShares shares(pairs, a_.cluster);
+    const Shares shares(pairs, a_.cluster);
     const int end = shares.end(plan_.rank);
     for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
       const int stride = (a_.group * kPieceRow * 4 + 15) / 16 * 4;

@@ -4,6 +4,7 @@
 #include "braid/kernels/cuda/fused_attention/fused_layout.h"
 #include "braid/kernels/cuda/ptx/once.h"
 #include "braid/kernels/cuda/ptx/tma.h"
+#include "braid/kernels/cuda/relay/relay_steps.h"
 
 // The ring of a fused block: weights of q, k and v, keys and values, and the output projection's
 // weights come through the same slots without a pause. Slot i of the launch goes to warp i %
@@ -15,8 +16,8 @@ namespace braid::cuda {
 struct FusedPlan {
   FusedHeadRows rows;
   FusedRows out_form;
-  RelayShares out_groups;  // over all CTAs
-  RelayKeys keys;          // for a KV head, dealt to the head's cluster
+  Shares out_groups;  // over all CTAs
+  RelayKeys keys;     // for a KV head, dealt to the head's cluster
   int head;
   int rank;
   int first_row;  // first row of the head on this CTA

@@ -93,7 +93,7 @@ class RelayAttend {
                             const RelayKeys& keys) const {
     constexpr int kThreads = kD / 2;  // per head
     constexpr int kTogether = 4;
-    const RelayShares heads(s.kv_heads * s.group, gridDim.x);
+    const Shares heads(s.kv_heads * s.group, gridDim.x);
     const int end = heads.end(blockIdx.x);
     const int word = thread_ % kThreads;
 #pragma unroll 1
