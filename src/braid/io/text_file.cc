@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "braid/base/error.h"
+#include "braid/base/part_file.h"
 
 namespace braid {
 
@@ -19,14 +20,14 @@ std::string read_text(const std::string& path) {
 }
 
 void write_file(const std::string& path, std::string_view bytes) {
-  const std::string part = path + ".part";
+  const std::string part = part_file(path);
   errno = 0;
   std::ofstream out(part, std::ios::binary | std::ios::trunc);
   out << bytes;
   out.close();
-  if (out && std::rename(part.c_str(), path.c_str()) == 0) return;
+  if (out && (part == path || std::rename(part.c_str(), path.c_str()) == 0)) return;
   const int cause = errno;
-  std::remove(part.c_str());
+  if (part != path) std::remove(part.c_str());
   fail(ErrorCode::kResource, "cannot write {}: {}", path, std::strerror(cause));
 }
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -14,6 +13,7 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/base/part_file.h"
 #include "braid/schedule/partition.h"
 #include "braid/schedule/simulator.h"
 
@@ -260,11 +260,7 @@ TraceWriter::TraceWriter(std::ostream& out) : impl_(std::make_unique<Impl>(out))
 
 TraceWriter::TraceWriter(const std::string& path) : impl_(nullptr) {
   errno = 0;
-  std::error_code ignored;
-  // Other outputs than plain files ("/dev/stdout") have no part file beside them.
-  const bool plain =
-      !std::filesystem::exists(path, ignored) || std::filesystem::is_regular_file(path, ignored);
-  const std::string part = plain ? path + ".part" : path;
+  const std::string part = part_file(path);
   auto file = std::make_unique<std::ofstream>(part, std::ios::binary | std::ios::trunc);
   if (!*file) cannot_write(path);
   impl_ = std::make_unique<Impl>(*file);
