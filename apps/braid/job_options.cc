@@ -18,6 +18,10 @@
 namespace braid::app {
 namespace {
 
+// Of the five seconds in which a failed job's process is promised to be gone, the driver takes up
+// to two to free the process' GPU.
+constexpr std::chrono::milliseconds kGrace{3000};
+
 // This process' arguments, as a line of text.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -159,6 +163,7 @@ void run_in_job(const JobOptions& options, const std::function<void(job::Job* jo
   job::JobConfig config{
       .launch = launch,
       .timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * options.timeout)),
+      .grace = kGrace,
       .say = say};
   const std::unique_ptr<job::Job> job = job::start_job(config);
   try {

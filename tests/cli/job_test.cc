@@ -124,8 +124,15 @@ TEST_F(JobCliTest, AModelThatIsMissingAtOneRankIsNamed) {
   }
 }
 
+// Times that a soak repeats a death.
+int soak(int otherwise) {
+  const char* const times = std::getenv("BRAID_JOB_DEATHS");
+  return times ? std::atoi(times) : otherwise;
+}
+
 TEST_F(JobCliTest, AFullDiskAtOneRankIsNamed) {
-  for (int victim : {0, 1}) {
+  for (int i = 0; i < soak(2); ++i) {
+    const int victim = i % 2;
     std::filesystem::create_directories(path("full"));
     std::filesystem::remove(path("full/rank-1.log"));
     std::filesystem::remove(path("full/rank-0.log"));
@@ -136,6 +143,31 @@ TEST_F(JobCliTest, AFullDiskAtOneRankIsNamed) {
       EXPECT_THAT(o.err, HasSubstr(fmt::format("rank {} on {}", victim, job::host_name())));
       EXPECT_THAT(o.err, HasSubstr("No space left on device"));
       EXPECT_EQ(std::ranges::count(o.err, '\n'), 1) << o.err;
+    }
+  }
+}
+
+// What process 0 writes in steps, and at the end.
+TEST_F(JobCliTest, AFullDiskOfProcess0IsNamed) {
+  std::ofstream(path("full.sh")) << "exec " BRAID_BIN_DIR "/braid \"$@\" > /dev/full\n";
+  std::filesystem::remove(path("no_room"));
+  std::filesystem::create_symlink("/dev/full", path("no_room"));
+  for (int i = 0; i < soak(1); ++i) {
+    for (const char* option : {"", "--trace", "--describe", "--plot"}) {
+      SCOPED_TRACE(option);
+      SpecialProcess special;
+      std::string more = "--tp 2";
+      if (*option != 0) {
+        more += fmt::format(" {} {}", option, path("no_room"));
+      } else {
+        special = {.process = 0, .program = "sh " + path("full.sh")};
+      }
+      const std::vector<Outcome> outcomes = job(2, {answer(more)}, special);
+      for (const Outcome& o : outcomes) {
+        EXPECT_EQ(o.status, 1) << o.err;
+        EXPECT_THAT(o.err, HasSubstr("rank 0 on " + job::host_name()));
+        EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+      }
     }
   }
 }
@@ -180,8 +212,7 @@ TEST_F(JobCliTest, AKillAtAnyTimeEndsAll) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto seed = static_cast<uint64_t>(std::random_device{}());
   std::mt19937_64 rng(seed);
-  const char* const soak = std::getenv("BRAID_JOB_DEATHS");  // in each of six phases
-  const int kills = soak ? 6 * std::atoi(soak) : 12;
+  const int kills = 6 * soak(2);  // of six phases
   for (int i = 0; i < kills; ++i) {
     const int victim = i % 3;
     const double life = whole * std::uniform_real_distribution<>(0.02, 1)(rng);

@@ -286,6 +286,7 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   BRAID_CHECK(n > 0 && impl_->rows == n, "a loop of {} sequences, {} rows of logits", n,
               impl_->rows);
   job::Job* const job = impl_->config.job;
+  if (job) job->phase(job::Phase::steps);
   // Process 0 makes masks, and then samples from its logits.
   const bool masked = job && std::ranges::any_of(request.sequences, [](const LoopSequence& s) {
                         return static_cast<bool>(s.mask);
