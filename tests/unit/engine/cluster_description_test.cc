@@ -77,6 +77,8 @@ TEST(ClusterDescription, RanksThatWouldPlanDifferentlyAreNamedWithBothValues) {
              [](auto& r) { r.units = 3; }},
         Case{"kernels differ: rank 0 on node1 has 'avx2', rank 3 on node2 has 'avx512, amx-int8'",
              [](auto& r) { r.kernels = "avx512, amx-int8"; }},
+        Case{"kernels differ: rank 0 on node1 has 'avx2', rank 3 on node2 has 'sm_90, driver 12.8'",
+             [](auto& r) { r.kernels = "sm_90, driver 12.8"; }},
         Case{"strategy libraries differ: rank 0 on node1 has '', rank 3 on node2 has '89ab'",
              [](auto& r) { r.strategy_library = "89ab"; }}}) {
     ClusterDescription c = four_ranks();

@@ -2,27 +2,16 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/handles.h"
 #include "braid/base/error.h"
-#include "braid/base/math.h"
 
 namespace braid::fabric {
-namespace {
-
-constexpr int64_t kBlock = 32 << 20;
-// NVSHMEM grows by so many bytes at a time, and needs some beside.
-constexpr int64_t kGranularity = 512 << 20;
-constexpr int64_t kBeside = 64 << 20;
-
-}  // namespace
 
 NvshmemHeap::NvshmemHeap(const NvshmemMeeting& meeting, int device)
     : library_(CUDART_VERSION / 1000), device_(device) {
   const cuda::DeviceScope scope(device);
-  meeting.agree("NVSHMEM versions", library_.version());
+  agree_on_version(meeting, library_);
   const std::string id = meeting.broadcast(
       "NVSHMEM's place to meet", meeting.process == 0 ? library_.unique_id() : std::string());
   cuda::check_cuda(cudaFree(nullptr), "a GPU's context");
@@ -30,17 +19,11 @@ NvshmemHeap::NvshmemHeap(const NvshmemMeeting& meeting, int device)
 }
 
 void NvshmemHeap::grow(const NvshmemMeeting& meeting, int64_t bytes, std::string_view name) {
-  const int64_t block = round_up(std::max(bytes, kBlock), kBlock);
+  const int64_t block = heap_block(bytes);
   size_t free = 0, total = 0;
   cuda::check_cuda(cudaMemGetInfo(&free, &total), "free memory");
-  std::string room = "enough";
-  const int64_t needed = round_up(block, kGranularity) + kBeside;
-  if (static_cast<int64_t>(free) < needed) {
-    room = fmt::format("symmetric buffer '{}': needs {} bytes on cuda:{}, {} of {} are free", name,
-                       needed, device_, free, total);
-  }
-  meeting.agree("rooms for symmetric memory", room);
-  if (room != "enough") throw Error(ErrorCode::kResource, room);
+  agree_on_room(meeting, name, block,
+                {device_, static_cast<int64_t>(free), static_cast<int64_t>(total)});
   std::byte* const own = library_.allocate(block);
   if (own == nullptr) {
     fail(ErrorCode::kResource,

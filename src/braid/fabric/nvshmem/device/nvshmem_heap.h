@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,18 +8,9 @@
 
 #include "braid/fabric/nvshmem/heap_ranges.h"
 #include "braid/fabric/nvshmem/nvshmem_library.h"
+#include "braid/fabric/nvshmem/nvshmem_meeting.h"
 
 namespace braid::fabric {
-
-// How processes agree before they call NVSHMEM, each with a GPU: collective calls with deadlines.
-struct NvshmemMeeting {
-  int process = 0;
-  int processes = 1;
-  // Fails unless every process has the same value.
-  std::function<void(std::string_view what, std::string_view value)> agree;
-  // The value of process 0.
-  std::function<std::string(std::string_view what, std::string_view value)> broadcast;
-};
 
 // NVSHMEM's symmetric heap on this process' GPU. NVSHMEM lives once in a process and for the whole
 // process, so memory that is given back stays here for the next allocation.

@@ -1,0 +1,3 @@
+#include "version3.h"
+
+BRAID_NVSHMEM_3(7)
