@@ -6,6 +6,7 @@
 
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/step_records.h"
+#include "braid/schedule/strategies/registry.h"
 #include "golden/support/forward.h"
 #include "golden/support/random_model.h"
 #include "namespaces.h"
@@ -138,12 +139,39 @@ INSTANTIATE_TEST_SUITE_P(
     Experts, JobGolden, testing::Combine(testing::Values("mixtral"), testing::ValuesIn(kOfExperts)),
     [](const auto& info) { return std::string(std::get<1>(info.param).name); });
 
+// Every strategy that fits a dense model.
+std::vector<Sharing> by_strategy() {
+  static const std::vector<std::string> names = strategy_names();
+  std::vector<Sharing> all;
+  for (const std::string& name : names) all.push_back({name.c_str(), 2, 2, "", name.c_str()});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, JobGolden,
+                         testing::Combine(testing::Values("llama2_mha"),
+                                          testing::ValuesIn(by_strategy())),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name);
+                         });
+
 const Sharing kOnHosts[] = {{"Tp4", 4, 4, "", "overlap", 4},
                             {"Ring3", 3, 3, "ring", "sequential", 3},
                             {"Torus4", 4, 4, "torus", "sequence_parallel", 4},
                             {"Tp4OfTwoProcesses", 2, 4, "", "tokenweave", 2}};
 
+const Sharing kOnFewAndManyHosts[] = {{"Tp2", 2, 2, "", "sequential", 2},
+                                      {"Ulysses2", 2, 2, "ulysses", "sequential", 2},
+                                      {"Usp4", 4, 4, "usp", "overlap", 4},
+                                      {"Tas4", 4, 4, "tas", "overlap", 4},
+                                      {"Ring8", 8, 8, "ring", "sequential", 8}};
+
 // A host for each process: network namespaces joined by TCP. Hosts are machines untold.
+INSTANTIATE_TEST_SUITE_P(Hosts, JobGolden,
+                         testing::Combine(testing::Values("llama3_gqa@hosts"),
+                                          testing::ValuesIn(kOnFewAndManyHosts)),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name);
+                         });
 INSTANTIATE_TEST_SUITE_P(Namespaces, JobGolden,
                          testing::Combine(testing::Values("llama3_gqa@hosts"),
                                           testing::ValuesIn(kOnHosts)),
@@ -158,6 +186,37 @@ INSTANTIATE_TEST_SUITE_P(Storm, JobGolden,
                          [](const auto& info) {
                            return std::string(std::get<1>(info.param).name);
                          });
+
+// The third process is on the first one's host again.
+TEST(JobGolden, ProcessesRoundRobinOverHostsAreRefusedWithTheOrderThatWorks) {
+  if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
+  const job::Namespaces hosts(2);
+  if (!hosts.here()) GTEST_SKIP() << "network namespaces need root and iproute2";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
+  std::filesystem::create_directories(folder);
+  write_hf_folder(load_random_model("llama2_mha"), folder);
+  const auto endings =
+      job::run_processes({.processes = 4,
+                          .host = job::Namespaces::address(0),
+                          .launch = [&](int p, job::Launch&) { ASSERT_TRUE(hosts.enter(p % 2)); }},
+                         [&](job::Job& job) {
+                           const Model model(folder.string());
+                           if (follow(&job, model)) return;
+                           RunnerConfig config = config_of({"", 4, 4});
+                           config.job = &job;
+                           Runner(model, config);
+                         });
+  std::filesystem::remove_all(folder);
+  for (const job::Ending& ending : endings) {
+    EXPECT_EQ(ending.code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(std::string(ending.text),
+              fmt::format("processes lie on hosts {0} {1} {0} {1}: wanted equal numbers, those of "
+                          "one host after each other (mpirun --map-by slot, srun "
+                          "--distribution=block)",
+                          hosts.host_of(0), hosts.host_of(1)));
+  }
+}
 
 // One process has another model, or another profile of the same name.
 TEST(JobGolden, OtherModelsAreRefused) {
