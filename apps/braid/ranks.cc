@@ -2,14 +2,18 @@
 #include <sched.h>
 #include <sys/statvfs.h>
 
-#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/clock.h"
 #include "braid/commands.h"
+#include "braid/engine/gpu_identity.h"
+#include "braid/engine/job_layout.h"
+#include "braid/engine/world.h"
 #include "braid/fabric/fabric.h"
 #include "braid/job/host_checks.h"
+#include "braid/job/near_cards.h"
 #include "braid/job/packing.h"
 #include "braid/job_options.h"
 #include "braid/text_io.h"
@@ -24,6 +28,8 @@ constexpr double kSmallShm = 256e6;  // bytes
 // A process' facts about its place.
 struct Place {
   std::string host, cores, transport;
+  std::string device;  // "cpu", "cuda:1 NVIDIA H100 80GB HBM3"
+  std::string far;     // far_card()
   int64_t usable_cores = 0, shm_bytes = 0, rdma_cards = 0, lockable = -1;
 };
 
@@ -44,24 +50,43 @@ std::string core_list() {
   return text;
 }
 
+// The GPU that --device cuda gives this process; nothing where there is none.
+std::optional<int> own_gpu(const job::Job& job) {
+  const auto& members = job.members();
+  const auto self = members.begin() + job.process();
+  const auto local = std::count_if(
+      members.begin(), self, [&](const job::Member& other) { return other.host == self->host; });
+  const DeviceSpec any{.cuda = true};
+  try {
+    return choose_gpu(
+        {job.name(job.process()), job.process(), static_cast<int>(local), usable_gpus(), any});
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 std::string place_here(job::Job& job) {
   struct statvfs shm {};
   const int64_t shm_bytes =
       statvfs("/dev/shm", &shm) == 0 ? static_cast<int64_t>(shm.f_bavail * shm.f_frsize) : 0;
-  std::error_code none;
-  int64_t cards = 0;
-  for (std::filesystem::directory_iterator it("/sys/class/infiniband", none), end; it != end;
-       it.increment(none)) {
-    ++cards;
-  }
+  const std::vector<job::Card> cards = job::rdma_cards();
   // What carries bytes to the next process stands for all.
+  const std::string transport = job.transport((job.process() + 1) % job.processes());
+  std::string device = "cpu", far;
+  if (const std::optional<int> gpu = own_gpu(job)) {
+    const GpuIdentity identity = gpu_identity(*gpu);
+    device = fmt::format("cuda:{} {}", *gpu, identity.name);
+    far = job::far_card(job::pci_place(identity.pci), transport, cards);
+  }
   return job::Packer()
       .add(job::host_name())
       .add(core_list())
-      .add(job.transport((job.process() + 1) % job.processes()))
+      .add(transport)
+      .add(device)
+      .add(far)
       .add(int64_t{cpu::usable_cores()})
       .add(shm_bytes)
-      .add(cards)
+      .add(std::ssize(cards))
       .add(job::lockable_bytes())
       .bytes();
 }
@@ -69,6 +94,8 @@ std::string place_here(job::Job& job) {
 Place read_place(const std::string& bytes) {
   job::Unpacker fields(bytes);
   Place place{.host = fields.text(), .cores = fields.text(), .transport = fields.text()};
+  place.device = fields.text();
+  place.far = fields.text();
   place.usable_cores = fields.number();
   place.shm_bytes = fields.number();
   place.rdma_cards = fields.number();
@@ -141,6 +168,10 @@ std::vector<std::string> warnings_of(const std::vector<Place>& places) {
                       "see UCX_TLS, UCX_NET_DEVICES",
                       p, place.host, place.rdma_cards));
     }
+    if (!place.far.empty()) {
+      lines.push_back(
+          fmt::format("rank {} on {}: {} is {}", p, place.host, place.device, place.far));
+    }
     if (const std::string small = job::small_memlock(place.lockable, place.rdma_cards);
         !small.empty()) {
       lines.push_back(fmt::format("rank {} on {}: {}", p, place.host, small));
@@ -187,12 +218,15 @@ void ranks(job::Job* job) {
   PairProbe probe(fabric->endpoint(job->process()));
   job->phase(job::Phase::steps);
   std::string table;
+  size_t width = 6;
+  for (const Place& place : places) width = std::max(width, place.device.size());
   for (const Place& place : places) {
-    table += fmt::format("{:4}  {:20} cpu, cores {:12} {}\n", &place - places.data(), place.host,
-                         place.cores, place.transport);
+    table += fmt::format("{:4}  {:20} {:{}}  cores {:12} {}\n", &place - places.data(), place.host,
+                         place.device, width, place.cores, place.transport);
   }
   if (job->process() == 0)
-    print("rank  host                 device              transport\n" + table);
+    print(fmt::format("rank  host                 {:{}}  cores              transport\n{}",
+                      "device", width, table));
   if (job->process() == 0) print("\npair      latency us      GB/s\n");
   for (int a = 0; a < n; ++a) {
     for (int b = a + 1; b < n; ++b) {

@@ -12,6 +12,7 @@ struct GpuIdentity {
   std::string uuid;
   int sms = 0;
   int64_t memory_bytes = 0;
+  std::string pci;  // "0000:1b:00.0"
 };
 
 // The identity of a GPU visible to this process. Fails with kUnsupported or kResource without it.

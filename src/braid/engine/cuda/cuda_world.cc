@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <map>
 
@@ -239,8 +240,17 @@ GpuIdentity gpu_identity(int id) {
   for (const char byte : properties.uuid.bytes) {
     uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
-  return {info.name, fmt::format("sm_{}, driver {}", info.compute_capability, cuda_version(driver)),
-          uuid, info.num_sms, info.memory_bytes};
+  std::string pci(32, '\0');
+  cuda::check_cuda(cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), id),
+                   "a GPU's place");
+  pci.resize(pci.find('\0'));
+  std::ranges::transform(pci, pci.begin(), [](unsigned char c) { return std::tolower(c); });
+  return {info.name,
+          fmt::format("sm_{}, driver {}", info.compute_capability, cuda_version(driver)),
+          uuid,
+          info.num_sms,
+          info.memory_bytes,
+          pci};
 }
 
 GpuMemory gpu_memory(int id) {
