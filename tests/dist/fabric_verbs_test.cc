@@ -63,6 +63,47 @@ TEST_P(Verbs, PutThenSignalMakesDataVisible) {
   });
 }
 
+// A put may wait for its signal to be sent along: another put, a wait for the put, and a wait for
+// anything else send the put alone, and a signal comes after all.
+TEST_P(Verbs, PutsWithoutSignalsOfTheirOwnArriveBeforeALaterSignal) {
+  run({.ranks = 2}, [](Endpoint& e) {
+    constexpr int kPuts = 6, kRounds = 50;
+    const auto data = e.allocate<int32_t>(kPuts, "data");
+    const auto ready = e.allocate<Signal>(2, "ready");
+    const Tag tag = e.tag("test");
+    const std::array<int32_t, kPuts> values = {11, 12, 13, 14, 15, 16};
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      if (e.rank() == 0) {
+        const auto put = [&](int i) {
+          return e.put_async(data.at(i), 1, &values.at(static_cast<size_t>(i)),
+                             {.row_bytes = sizeof(int32_t)}, tag);
+        };
+        const Transfer first = put(0), second = put(1);
+        put(2).wait();
+        { const Transfer dropped = put(3); }
+        int32_t mine = 0;
+        e.get(&mine, data.at(0), 0, sizeof(mine), tag);
+        const Transfer last = put(4);
+        e.signal(ready.at(0), 1, SignalOp::set, 2 * round - 1, tag);
+        e.signal(ready.at(0), 1, SignalOp::add, 1, tag);
+        const Transfer next = put(5);  // sent by the wait, without a signal
+        e.wait(ready.at(1), round, {.tag = tag, .from = 1});
+      } else {
+        e.wait(ready.at(0), 2 * round, {.tag = tag, .from = 0});
+        for (size_t i = 0; i < 5; ++i) ASSERT_EQ(data.local()[i], values.at(i)) << round;
+        std::ranges::fill(data.local().first(5), 0);
+        e.signal(ready.at(1), 0, SignalOp::set, round, tag);
+      }
+    }
+    if (e.rank() == 0) {
+      e.signal(ready.at(0), 1, SignalOp::add, 1, tag);
+    } else {
+      e.wait(ready.at(0), 2 * kRounds + 1, {.tag = tag, .from = 0});
+      EXPECT_EQ(data.local()[5], values[5]);
+    }
+  });
+}
+
 TEST_P(Verbs, BlocksMoveMatrices) {
   run({.ranks = 2}, [](Endpoint& e) {
     const auto data = e.allocate<uint8_t>(40, "matrix");  // [4, 10]

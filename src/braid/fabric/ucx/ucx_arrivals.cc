@@ -1,6 +1,7 @@
 #include "braid/fabric/ucx/ucx_arrivals.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "braid/fabric/local/link_engine.h"
@@ -20,9 +21,7 @@ void copy_rows(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t
 }
 
 UcxArrivals::UcxArrivals(UcxFabric& fabric)
-    : fabric_(fabric),
-      sent_(static_cast<size_t>(fabric.config_.processes)),
-      sources_(static_cast<size_t>(fabric.config_.processes)) {}
+    : fabric_(fabric), sources_(static_cast<size_t>(fabric.config_.processes)) {}
 
 void UcxArrivals::add(const std::shared_ptr<UcxSegment>& segment) {
   std::lock_guard lock(fabric_.worker_.mutex());
@@ -79,9 +78,15 @@ void UcxArrivals::remove(uint64_t get) {
 }
 
 void UcxArrivals::arrived(std::span<const std::byte> raw, UcxPayload& payload) {
-  UcxHeader header;
-  if (raw.size() != sizeof(header)) return;
-  std::memcpy(&header, raw.data(), sizeof(header));
+  std::array<UcxHeader, 2> headers;  // the second one's message has no data
+  if (raw.empty() || raw.size() % sizeof(UcxHeader) != 0 || raw.size() > sizeof(headers)) return;
+  std::memcpy(headers.data(), raw.data(), raw.size());
+  arrived(headers[0], payload);
+  UcxPayload none;
+  if (raw.size() == sizeof(headers)) arrived(headers[1], none);
+}
+
+void UcxArrivals::arrived(const UcxHeader& header, UcxPayload& payload) {
   if (header.generation != static_cast<uint16_t>(fabric_.config_.generation) || header.from < 0 ||
       header.from >= fabric_.config_.processes) {
     return;

@@ -35,7 +35,6 @@ class UcxArrivals final : public UcxReceiver {
 
   // All under the worker's lock, or taking it.
   void add(const std::shared_ptr<UcxSegment>& segment);
-  uint64_t next_sequence(int process) { return sent_[static_cast<size_t>(process)]++; }
   uint64_t add(std::shared_ptr<UcxGet> get);  // its name for header.value
   void remove(uint64_t get);
 
@@ -58,6 +57,7 @@ class UcxArrivals final : public UcxReceiver {
     bool here = false;
   };
   void arrived(std::span<const std::byte> raw, UcxPayload& payload) override;
+  void arrived(const UcxHeader& header, UcxPayload& payload);
   void take(Source& source, const UcxHeader& header, UcxPayload& payload);
   void drain(Source& source);
   void deliver_signals(Source& source);
@@ -69,7 +69,6 @@ class UcxArrivals final : public UcxReceiver {
   bool fits(const UcxSegment& segment, const UcxHeader& header) const;
 
   UcxFabric& fabric_;
-  std::vector<uint64_t> sent_;     // [processes]
   std::vector<Source> sources_;    // [processes]
   std::vector<Known> known_;       // by index of the segment
   std::vector<UcxHeader> wishes_;  // gets from segments not allocated yet

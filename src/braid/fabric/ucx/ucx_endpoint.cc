@@ -23,6 +23,7 @@ class UcxEndpoint::Pending : public Transfer::Pending {
       : fabric_(fabric), rank_(rank), peer_(peer), verb_(verb), bytes_(bytes), tag_(tag) {}
 
   void wait() override {
+    fabric_.outbox_.flush(fabric_.process_of(peer_));
     const auto describe = [&] {
       return describe_transfer(fabric_.tags_.name(tag_), verb_, bytes_, peer_) + ": not complete";
     };
@@ -38,6 +39,7 @@ class UcxEndpoint::Pending : public Transfer::Pending {
   virtual bool failed() const = 0;
   // Afterwards UCX leaves the caller's memory alone.
   void settle(const std::function<bool()>& busy) {
+    fabric_.outbox_.flush(fabric_.process_of(peer_));
     for (int attempt = 0; attempt < 2 && busy(); ++attempt) {
       if (attempt > 0) fabric_.worker_.drop(fabric_.process_of(peer_));
       const Clock::time_point end = Clock::now() + kToComplete;
@@ -165,12 +167,7 @@ Transfer UcxEndpoint::put_async(SymPtr<std::byte> dst, int peer, const void* src
   } else {
     send->done = [&fabric = fabric_, rank = rank_] { fabric.doorbell(rank).ring(); };
   }
-  const int process = fabric_.process_of(peer);
-  {
-    std::lock_guard lock(fabric_.worker_.mutex());
-    h.sequence = fabric_.arrivals_.next_sequence(process);
-    fabric_.worker_.send(process, kFabricMessages, std::as_bytes(std::span(&h, 1)), data, send);
-  }
+  fabric_.outbox_.put(fabric_.process_of(peer), h, data, send);
   if (!packed || (send->complete && !send->failed)) return {};
   return Transfer(std::make_unique<PendingPut>(fabric_, rank_, peer, block.bytes(), tag, send));
 }
@@ -195,6 +192,7 @@ Transfer UcxEndpoint::get_async(void* dst, SymPtr<std::byte> src, int peer, cons
   get->dst = to;
   get->block = block;
   get->rank = rank_;
+  fabric_.outbox_.flush(fabric_.process_of(peer));
   {
     std::lock_guard lock(fabric_.worker_.mutex());
     h.value = fabric_.arrivals_.add(get);
@@ -217,15 +215,13 @@ void UcxEndpoint::signal(SymPtr<Signal> slot, int peer, SignalOp op, uint64_t va
   h.kind = UcxHeader::Kind::signal;
   h.op = op;
   h.value = value;
-  const int process = fabric_.process_of(peer);
-  std::lock_guard lock(fabric_.worker_.mutex());
-  h.sequence = fabric_.arrivals_.next_sequence(process);
-  fabric_.worker_.send_copy(process, kFabricMessages, std::as_bytes(std::span(&h, 1)), {});
+  fabric_.outbox_.signal(fabric_.process_of(peer), h);
 }
 
 void UcxEndpoint::wait(SymPtr<Signal> slot, uint64_t value, const WaitFor& what) {
   const auto seen = counter(slot);
   if (seen.load(std::memory_order_acquire) >= value) return;
+  fabric_.outbox_.flush();
   fabric_.wait(
       rank_, what.deadline, [&] { return seen.load(std::memory_order_seq_cst) >= value; },
       [&] { return describe_wait(fabric_.tags_.name(what.tag), slot, what, value, seen.load()); });

@@ -18,7 +18,8 @@ UcxFabric::UcxFabric(UcxFabricConfig config, std::vector<std::shared_ptr<HostMem
       memories_(std::move(memories)),
       all_mapped_(std::ranges::all_of(memories_, [](const auto& memory) { return !!memory; })),
       next_offset_(memories_.at(static_cast<size_t>(config_.process))->begin()),
-      arrivals_(*this) {
+      arrivals_(*this),
+      outbox_(worker, config_.processes) {
   if (config_.deadline <= Duration::zero()) {
     fail(ErrorCode::kInvalidArgument, "deadline of {} s, must be positive",
          std::chrono::duration<double>(config_.deadline).count());

@@ -11,6 +11,7 @@
 #include "braid/fabric/local/doorbell.h"
 #include "braid/fabric/ucx/ucx_arrivals.h"
 #include "braid/fabric/ucx/ucx_endpoint.h"
+#include "braid/fabric/ucx/ucx_outbox.h"
 #include "braid/fabric/ucx/ucx_segment.h"
 #include "braid/fabric/ucx/ucx_worker.h"
 
@@ -79,6 +80,7 @@ class UcxFabric final : public Fabric {
   Allocations<UcxSegment> allocations_;
   int64_t next_offset_;  // of a segment, in every process' memory
   UcxArrivals arrivals_;
+  UcxOutbox outbox_;
 };
 
 template <class Ready, class Describe>

@@ -8,7 +8,8 @@ namespace braid::fabric {
 
 inline constexpr unsigned kFabricMessages = 1;  // their number at the worker
 
-// A message's header between processes in a UcxFabric. A block travels without gaps.
+// A message's header between processes in a UcxFabric. A block travels without gaps. The header of
+// a put may be followed by that of the signal behind the put.
 struct UcxHeader {
   enum class Kind : uint8_t {
     put,        // data for `rows` runs of row_bytes, `stride` apart

@@ -23,6 +23,10 @@ constexpr int64_t kMostAtOnce = 256 << 10;
 
 constexpr int kSleepMs = 100;  // longest sleep of the thread between looks for the end
 
+bool at_once(bool tcp, int64_t bytes) {
+  return tcp && bytes <= kMostAtOnce;
+}
+
 // A user's settings stay.
 void set_switches() {
   // UCX reads the variable while it is loaded: setting the variable here is too late.
@@ -249,7 +253,7 @@ void UcxWorker::post(const Peer& to, unsigned id, std::span<const std::byte> dat
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = sent;
   param.user_data = send.get();
-  if (to.tcp && std::ssize(data) <= kMostAtOnce) {
+  if (at_once(to.tcp, std::ssize(data))) {
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_AM_SEND_FLAG_EAGER;
   }
@@ -281,6 +285,10 @@ void UcxWorker::send_copy(int process, unsigned id, std::span<const std::byte> h
   const auto message = std::make_shared<UcxSend>();
   message->packed.assign(data.begin(), data.end());
   send(process, id, header, message->packed, message);
+}
+
+bool UcxWorker::sends_at_once(int process, int64_t bytes) {
+  return at_once(peer(process).tcp, bytes);
 }
 
 void UcxWorker::close(ucp_ep_h endpoint, bool force) {

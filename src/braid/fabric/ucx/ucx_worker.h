@@ -19,7 +19,7 @@ namespace braid::fabric {
 // including UcxReceiver calls that do not wait.
 class UcxWorker {
  public:
-  static constexpr int kMostHeader = 64;  // bytes
+  static constexpr int kMostHeader = 128;  // bytes
   // Told once for each process whose connection broke, with UCX's reason, under the lock.
   using OnLost = std::function<void(int process, const std::string& why)>;
 
@@ -51,6 +51,8 @@ class UcxWorker {
   // The same with a copy of the data, for small ones.
   void send_copy(int process, unsigned id, std::span<const std::byte> header,
                  std::span<const std::byte> data);
+  // Whether so many bytes go to the process by one system call. Under the lock.
+  bool sends_at_once(int process, int64_t bytes);
 
   // Makes progress unless another thread does. True where something happened.
   bool progress();
