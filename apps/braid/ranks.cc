@@ -221,7 +221,7 @@ void ranks(job::Job* job) {
   size_t width = 6;
   for (const Place& place : places) width = std::max(width, place.device.size());
   for (const Place& place : places) {
-    table += fmt::format("{:4}  {:20} {:{}}  cores {:12} {}\n", &place - places.data(), place.host,
+    table += fmt::format("{:4}  {:20} {:{}}  {:18} {}\n", &place - places.data(), place.host,
                          place.device, width, place.cores, place.transport);
   }
   if (job->process() == 0)
