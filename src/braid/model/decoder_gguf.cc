@@ -215,6 +215,14 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
   }
   c.rope = read_rope(keys, file.path(), c.latent ? c.latent->Dr : c.D, c.context);
   c.rope.pairing = traits.pairing;
+  constexpr std::string_view kOriginal = "rope.scaling.original_context_length";
+  if (c.latent && c.rope.scaling == ops::RopeScaling::yarn &&
+      keys.find<int64_t>(kOriginal).value_or(0) == 0) {
+    fail(ErrorCode::kMalformed,
+         "{}: {} is missing or 0: latent attention with YaRN wants it, since the context length, "
+         "{}, may be lengthened",
+         file.path(), keys.full(kOriginal), c.context);
+  }
   if (c.latent) scale_logits(keys, c);
   c.rope_factors = traits.rope_factors && has("rope_factors");
   c.qkv_bias = has("layers.0.attn.q.bias");

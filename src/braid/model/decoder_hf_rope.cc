@@ -94,8 +94,14 @@ ops::RopeAttrs hf_rope(const JsonObject& config, const TableReader& keys, ModelC
   rope.theta = static_cast<float>(rope_keys.get<double>("rope_theta"));
   if (type == "dynamic") c.dynamic_rope = rope_keys.get<double>("factor");  // Model::stretch
   if (type == "default" || type == "dynamic") return rope;
-  rope.original_context =
-      rope_keys.find<int64_t>("original_max_position_embeddings").value_or(c.context);
+  const auto original = rope_keys.find<int64_t>("original_max_position_embeddings");
+  if (!original && c.latent && type == "yarn") {
+    fail(ErrorCode::kMalformed,
+         "config.json: rope_parameters: original_max_position_embeddings is missing: latent "
+         "attention with YaRN wants it, since max_position_embeddings, {}, may be lengthened",
+         c.context);
+  }
+  rope.original_context = original.value_or(c.context);
   if (type == "linear") {
     rope.scaling = ops::RopeScaling::linear;
     rope.factor = static_cast<float>(rope_keys.get<double>("factor"));

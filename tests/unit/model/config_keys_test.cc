@@ -182,12 +182,19 @@ TEST(ConfigKeys, RopeParametersAreReadAsTheTableSays) {
       const auto read = [&](const json& keys) {
         return read_hf(family, with(hf_base(), {{"rope_parameters", keys}}));
       };
-      const json base = {{"rope_type", type},
-                         {"factor", 4.0},
-                         {"low_freq_factor", 1.0},
-                         {"high_freq_factor", 4.0}};
-      ASSERT_TRUE(std::holds_alternative<ModelConfig>(read(base)));
+      json base = {{"rope_type", type},
+                   {"factor", 4.0},
+                   {"low_freq_factor", 1.0},
+                   {"high_freq_factor", 4.0}};
       std::vector<ConfigKey> walked(hf_rope_keys().keys.begin(), hf_rope_keys().keys.end());
+      const bool latent = family.starts_with("deepseek") || family == "glm4_moe_lite";
+      if (latent && type == "yarn") {  // wants the original length
+        constexpr const char* kOriginal = "original_max_position_embeddings";
+        EXPECT_THAT(test::text_of(read(base)), HasSubstr(kOriginal));
+        std::erase_if(walked, [&](const ConfigKey& k) { return k.name == kOriginal; });
+        base[kOriginal] = 64;
+      }
+      ASSERT_TRUE(std::holds_alternative<ModelConfig>(read(base)));
       if (family == "glm") {  // turns half a head unless told otherwise
         std::erase_if(walked, [](const ConfigKey& k) { return k.name == "partial_rotary_factor"; });
         const auto turned = [&](const json& keys) {
@@ -277,13 +284,16 @@ TEST_P(GgufKeys, AreReadAsTheTableSays) {
       {"attention.key_length", {32}},
       {"attention.layer_norm_rms_epsilon", {1e-3}},
       {"rope.freq_base", {500.0}},
-      {"rope.scaling.type", {"yarn"}},
+      {"rope.scaling.type", {"yarn", {{"rope.scaling.original_context_length", 64}}}},
       {"rope.scaling.factor", {3.0}},
       {"rope.scale_linear", {3.0}},
       {"rope.scaling.original_context_length", {64, {{"rope.scaling.type", "yarn"}}}},
       {"rope.scaling.attn_factor", {1.5}},
       {"rope.scaling.yarn_log_multiplier",
-       {0.07, {{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", 4.0}}}},
+       {0.07,
+        {{"rope.scaling.type", "yarn"},
+         {"rope.scaling.factor", 4.0},
+         {"rope.scaling.original_context_length", 64}}}},
       {"attention.causal", {false}},
       {"expert_count", {8}},
       {"expert_used_count", {3}},
@@ -354,7 +364,12 @@ TEST_P(GgufKeys, RopeScalingIsWhatLlamaCppMakesOfIt) {
   EXPECT_EQ(rope({{"rope.scale_linear", 4.0}}), linear);
   EXPECT_EQ(rope({{"rope.scaling.factor", 4.0}, {"rope.scale_linear", 2.0}}), linear);
   EXPECT_EQ(rope({{"rope.scaling.attn_factor", 1.5}}).attention_factor, 1.5f);
-  const json yarn = {{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", 4.0}};
+  json yarn = {{"rope.scaling.type", "yarn"}, {"rope.scaling.factor", 4.0}};
+  if (has_latents()) {
+    EXPECT_THAT(test::text_of(read(with(base(), yarn))),
+                HasSubstr("deepseek2.rope.scaling.original_context_length is missing or 0"));
+    yarn["rope.scaling.original_context_length"] = 512;
+  }
   EXPECT_EQ(rope(yarn).original_context, 512);
   EXPECT_FLOAT_EQ(rope(yarn).attention_factor, 1 + 0.1f * std::log(4.0f));
   EXPECT_FLOAT_EQ(rope(with(yarn, {{"rope.scaling.factor", 0.5}})).attention_factor, 1);

@@ -116,6 +116,11 @@ TEST(HfConfig, ExpertsThatMakeNoModelAreRefused) {
   refuses_v3({{"kv_lora_rank", 0}}, {"kv_lora_rank", "is 0"});
   refuses_v3({{"qk_rope_head_dim", 7}}, {"rotary dimension is 7", "even"});
   refuses_v3({{"qk_nope_head_dim", 0}}, {"other columns of a key is 0"});
+  json yarn = {{"type", "yarn"}, {"factor", 4.0}};
+  refuses_v3({{"rope_scaling", yarn}},
+             {"original_max_position_embeddings is missing", "max_position_embeddings, 256"});
+  yarn["original_max_position_embeddings"] = 0;
+  refuses_v3({{"rope_scaling", yarn}}, {"original context length", "is 0"});
   refuses_v3({{"kv_lora_rank", 1024}}, {"latent of 1024", "640"}, ErrorCode::kUnsupported);
   expect_error(ErrorCode::kUnsupported, {"topk_method 'noaux_tc'", "greedy"}, [&] {
     read("deepseek_v2", {{"topk_method", "noaux_tc"}, {"num_experts_per_tok", 2}});
