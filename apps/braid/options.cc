@@ -78,6 +78,12 @@ void add_parallel(CLI::App& command, ParallelOptions& o) {
       ->capture_default_str()
       ->group(kRanks);
   command
+      .add_option("--expert-memory", o.expert_mib,
+                  "MiB on a rank for rows that --ep sends to experts, and all that experts make of "
+                  "these; more rows travel in rounds (0: no bound)")
+      ->capture_default_str()
+      ->group(kRanks);
+  command
       .add_option("--schedule", o.engine.schedule,
                   fmt::format("when operators run: {}, auto, or a strategy's "
                               ".so file",
@@ -170,6 +176,8 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
                           .link_us = options.link_us};
   cuda::parse_decode(options.decode);  // refuses before anything is read
   request.engine.decode = options.decode;
+  require_between("--expert-memory", options.expert_mib, 0, kMostExpertMib);
+  request.engine.expert_memory = options.expert_mib << 20;
   if (options.sequence) request.sequence = options.sequence->request();
   request.engine.job = job;
   if (job) {
@@ -181,7 +189,10 @@ ParallelRun::ParallelRun(const ParallelOptions& options, std::initializer_list<s
   engine_ = std::move(choice.engine);
   remarks_ = std::move(choice.remarks);
   if (options.trace.empty() && options.plot.empty()) return;
-  if (!options.trace.empty()) trace_ = std::make_unique<StepTrace>(options.trace);
+  if (!options.trace.empty()) {
+    trace_ = std::make_unique<StepTrace>(options.trace);
+    engine_.count_experts = true;
+  }
   if (!options.plot.empty()) plot_ = std::make_unique<StepPlot>();
   interrupt_.emplace();
   engine_.on_step = [this](const Runner& runner) {

@@ -32,6 +32,7 @@ struct ParallelOptions {
   double link_us = 0;
   bool explain = false;
   std::string trace, plot, describe;
+  int64_t expert_mib = kExpertMemory >> 20;
   std::optional<SequenceOptions> sequence;  // for commands with add_sequence
   JobOptions job;
 };

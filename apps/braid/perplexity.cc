@@ -9,6 +9,7 @@
 #include "braid/commands.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/step_records.h"
+#include "braid/expert_report.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
@@ -58,6 +59,7 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
   const std::vector<int32_t> ids = loaded.tokenizer.encode(text);
   ParallelRun parallel(options.parallel, {path, options.file}, job);
   EngineConfig config = parallel.engine_config();
+  config.count_experts |= options.json;
   if (config.sp && config.sp->drop_queries) {
     fail(ErrorCode::kInvalidArgument,
          "--drop-queries: every token is scored, and dropped ones have seen no far keys");
@@ -97,12 +99,14 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
     }
   }
   const double value = std::exp(sum / static_cast<double>(count));
-  print(options.json ? nlohmann::ordered_json{{"perplexity", value},
-                                              {"tokens", count},
-                                              {"kv_dtype", name(generator.kv_dtype())}}
-                               .dump() +
-                           "\n"
-                     : fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
+  if (options.json) {
+    nlohmann::ordered_json json = {
+        {"perplexity", value}, {"tokens", count}, {"kv_dtype", name(generator.kv_dtype())}};
+    add_expert_loads(json, generator.runner());
+    print(json.dump() + "\n");
+  } else {
+    print(fmt::format("perplexity {:.4f} over {} tokens\n", value, count));
+  }
   parallel.finish(generator);
 }
 

@@ -153,6 +153,10 @@ void add_plan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--ep", o->step.ep, "sets of the ranks that divide experts by number")
       ->capture_default_str();
+  command
+      ->add_option("--expert-memory", o->step.expert_mib,
+                   "MiB on a rank for rows that --ep sends to experts, as in braid run")
+      ->capture_default_str();
   command->add_option("--sp", o->step.sp,
                       "divides the prompt's tokens over the ranks instead: ring, ulysses, usp, tas "
                       "or torus; --schedule is then sequence_parallel by default");
@@ -163,8 +167,8 @@ void add_plan(CLI::App& app) {
   auto* cluster = command->add_option("--cluster", o->cluster,
                                       "plan as a job with this description does, which --describe "
                                       "wrote, and print the plans' hashes");
-  for (const char* given :
-       {"--config", "--schedule", "--tp", "--dp", "--ep", "--machines", "--profile", "--decode"}) {
+  for (const char* given : {"--config", "--schedule", "--tp", "--dp", "--ep", "--expert-memory",
+                            "--machines", "--profile", "--decode"}) {
     cluster->excludes(command->get_option(given));
   }
   command->add_flag("--launches", o->launches, "list every launch");

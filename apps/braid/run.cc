@@ -11,6 +11,7 @@
 #include "braid/commands.h"
 #include "braid/engine/sampling_defaults.h"
 #include "braid/engine/step_records.h"
+#include "braid/expert_report.h"
 #include "braid/interrupt.h"
 #include "braid/options.h"
 #include "braid/progress.h"
@@ -62,6 +63,7 @@ Json json_report(const Request& request, const Generation& g, double load_ms,
   out["version"] = version_line();
   out["kv_dtype"] = name(generator.kv_dtype());
   out["peak_rss_mb"] = peak_rss_mb();
+  add_expert_loads(out, generator.runner());
   return out;
 }
 
@@ -185,6 +187,7 @@ void run(RunOptions& options, job::Job* job) {
   if (interactive && !options.sampling.seed) options.request.sampling.seed = std::random_device()();
   ParallelRun parallel(options.parallel, {path, options.file.value_or("")}, job);
   EngineConfig config = parallel.engine_config();
+  config.count_experts |= options.json;
   if (options.context) {
     require_between("--ctx", *options.context, 2, loaded.model.config().context);
     config.max_context = *options.context;

@@ -335,6 +335,25 @@ TEST_F(Mixtures, KeysOfGgufThatMakeNoRouterAreRefused) {
   refuses_key(ErrorCode::kMalformed, "expert_group_count", 3, {"16 experts", "3"});
   refuses_key(ErrorCode::kMalformed, "expert_group_used_count", 5, {"keeps is 5", "1 to 4"});
   refuses_key(ErrorCode::kMalformed, "attention.kv_lora_rank", 0, {"kv_lora_rank", "is 0"});
+  refuses_key(ErrorCode::kMalformed, "rope.dimension_count", 7, {"rotary dimension is 7", "even"});
+  refuses_key(ErrorCode::kMalformed, "rope.dimension_count", 32, {"other columns of a key is 0"});
+}
+
+TEST_F(Mixtures, YarnOfLatentsWithoutItsOriginalLengthIsRefused) {
+  for (const bool zero : {true, false}) {
+    RandomModel model = load("deepseek_v2_lite");
+    const std::string key = "deepseek2.rope.scaling.original_context_length";
+    auto& keys = model.gguf["keys"];
+    const auto entry = std::ranges::find_if(keys, [&](const json& k) { return k[0] == key; });
+    ASSERT_NE(entry, keys.end());
+    if (zero) {
+      (*entry)[2] = 0;
+    } else {
+      keys.erase(entry);
+    }
+    const std::string path = write_gguf_file(model);
+    expect_error(ErrorCode::kMalformed, {key, "missing or 0"}, [&] { const Model m(path); });
+  }
 }
 
 TEST_F(Mixtures, ActiveParametersAreThoseOfOneToken) {

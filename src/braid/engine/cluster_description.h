@@ -34,6 +34,7 @@ struct ClusterDescription {
   std::string schedule = "sequential";
   std::optional<SequenceParallel> sp;  // without keep, groups and apart
   int ep = 1, dp = 1;
+  int64_t expert_memory = kExpertMemory;  // of a LayoutPlan
   bool communication = true;
   CacheShape cache;
   std::string model;  // its size and hash; empty: any

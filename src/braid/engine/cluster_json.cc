@@ -153,6 +153,7 @@ std::string to_json(const ClusterDescription& c) {
                {"schedule", c.schedule},
                {"ep", c.ep},
                {"dp", c.dp},
+               {"expert_memory", c.expert_memory},
                {"communication", c.communication},
                {"cache",
                 {{"pages", c.cache.pages},
@@ -175,7 +176,7 @@ ClusterDescription parse_cluster(std::string_view json, const std::string& origi
   const JsonObject root(origin, parse_json(json, origin));
   const Fields f(root, origin,
                  {"format", "ranks", "machines", "mapped", "model", "schedule", "ep", "dp",
-                  "communication", "cache", "sequence", "profile"});
+                  "expert_memory", "communication", "cache", "sequence", "profile"});
   f.number("format", kFormat, kFormat);
   ClusterDescription c;
   read_ranks(root, origin, c.ranks);
@@ -190,6 +191,8 @@ ClusterDescription parse_cluster(std::string_view json, const std::string& origi
     fail(ErrorCode::kMalformed, "{}: 'dp' is {}, which does not divide {} ranks", origin, c.dp,
          c.ranks_count());
   }
+  c.expert_memory =
+      f.number_or("expert_memory", kExpertMemory, 0, std::numeric_limits<int64_t>::max());
   c.communication = root.get_or("communication", true);
   if (const auto cache = root.object("cache")) c.cache = read_cache(*cache, origin + ": cache");
   if (const auto sp = root.object("sequence")) c.sp = read_sequence(*sp, origin + ": sequence");

@@ -85,6 +85,7 @@ ClusterDescription described(const RunnerConfig& c, const RankDescription& rank)
           .sp = c.sp,
           .ep = c.ep,
           .dp = c.dp,
+          .expert_memory = c.expert_memory,
           .communication = c.communication,
           .cache = c.cache,
           .model = ""};
@@ -94,6 +95,7 @@ RunnerConfig runner_of(const ClusterDescription& cluster) {
   RunnerConfig c = {.tp = cluster.ranks_count(),
                     .ep = cluster.ep,
                     .dp = cluster.dp,
+                    .expert_memory = cluster.expert_memory,
                     .threads = static_cast<int>(cluster.ranks.front().units),
                     .sp = cluster.sp,
                     .cache = cluster.cache,

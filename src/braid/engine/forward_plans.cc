@@ -4,6 +4,7 @@
 
 #include "braid/engine/attention_scopes.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/expert_load.h"
 #include "braid/ops/fusion.h"
 #include "braid/schedule/plan_schedules.h"
 
@@ -89,7 +90,8 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
                                             const CostModel* model) const {
   PlannedForward forward;
   forward.lowered = std::move(lowered);
-  for (const RankProgram& rank : forward.lowered) {
+  for (RankProgram& rank : forward.lowered) {
+    keep_expert_rows(rank.program);
     const KernelCatalog& catalog = *catalogs_[rank.rank];
     Program fused = fuse(fuse(rank.program, fusions()), catalog.fusions());
     forward.programs.push_back(catalog.rewrite(std::move(fused)));

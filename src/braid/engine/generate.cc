@@ -105,6 +105,7 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
           .tp = config.tp,
           .ep = config.ep,
           .dp = config.dp,
+          .expert_memory = config.expert_memory,
           .threads = config.threads,
           .sp = config.sp,
           .cache = cache,
@@ -115,7 +116,8 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
           .on_step = config.on_step,
           .communication = config.communication,
           .job = config.job,
-          .decode = config.decode};
+          .decode = config.decode,
+          .count_experts = config.count_experts};
 }
 
 std::string_view to_string(FinishReason reason) {

@@ -15,11 +15,12 @@ namespace braid {
 
 struct EngineConfig {
   DeviceSpec device;
-  int tp = 1;                          // all ranks, as in RunnerConfig
-  int ep = 1;                          // as in RunnerConfig
-  int dp = 1;                          // as in RunnerConfig
-  std::optional<SequenceParallel> sp;  // as in RunnerConfig
-  int threads = 0;                     // per rank; 0: this process' cores divided by tp
+  int tp = 1;                             // all ranks, as in RunnerConfig
+  int ep = 1;                             // as in RunnerConfig
+  int dp = 1;                             // as in RunnerConfig
+  int64_t expert_memory = kExpertMemory;  // as in RunnerConfig
+  std::optional<SequenceParallel> sp;     // as in RunnerConfig
+  int threads = 0;                        // per rank; 0: this process' cores divided by tp
   // Tokens per sequence; 0: the model's context, on GPUs as far as memory allows.
   int64_t max_context = 0;
   int64_t sequences = 1;  // full sequences that the KV cache holds
@@ -37,6 +38,7 @@ struct EngineConfig {
   bool communication = true;    // false: wrong results (WorldConfig)
   job::Job* job = nullptr;      // as of RunnerConfig
   std::string decode = "auto";  // as of RunnerConfig
+  bool count_experts = false;   // as of RunnerConfig
 };
 
 // A sequence's keys that stay in the KV cache between requests. A request with a conversation
@@ -112,6 +114,7 @@ class Generator {
   int64_t prefill_chunk() const { return config_.prefill_chunk; }
   DType kv_dtype() const { return *config_.kv_dtype; }
   Runner& runner() { return *runner_; }
+  const Runner& runner() const { return *runner_; }
 
   // For this generator's requests, one at a time. Other requests lack the taken pages.
   Conversation conversation() { return Conversation(pages_); }

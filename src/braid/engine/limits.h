@@ -14,4 +14,6 @@ inline void require_between(std::string_view option, int64_t value, int64_t leas
 
 inline constexpr int64_t kMostTokens = int64_t{1} << 24;  // of a step or a context
 
+constexpr int64_t kMostExpertMib = int64_t{1} << 30;  // of --expert-memory
+
 }  // namespace braid

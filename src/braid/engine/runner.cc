@@ -88,7 +88,8 @@ struct Runner::Impl {
         world(make_world(m, c, meshes, catalog.get())),
         rank_threads(world->fabric().ranks_here(), c.tp * c.threads),
         planner(make_step_planner(m, c, meshes, *world)),
-        times(c.tp) {
+        times(c.tp),
+        experts(c.tp) {
     if (!c.job || !c.on_step) return;
     world->keep_plans();
     clocks.emplace(*c.job);
@@ -99,6 +100,26 @@ struct Runner::Impl {
     const size_t each = times.size() / static_cast<size_t>(config.job->processes());
     const size_t first = world->fabric().first_rank();
     clocks->gather(times, std::span(times).subspan(first, each));
+  }
+
+  // The counts of the last step's ranks, and of other processes' ranks at process 0.
+  void count_experts() {
+    const size_t ranks = last.bound->ranks(), first = world->fabric().first_rank();
+    const size_t end = std::min(ranks, first + world->fabric().ranks_here());
+    for (size_t r = 0; r < experts.size(); ++r) experts[r].clear();
+    for (size_t r = first; r < end; ++r) experts[r] = read_expert_rows(*last.bound->executors[r]);
+    if (config.job) {
+      const size_t each = world->fabric().ranks_here();
+      const std::vector<std::string> packed = config.job->gather(
+          "rows of experts", pack_expert_rows(std::span(experts).subspan(first, each)));
+      for (size_t p = 1; p < packed.size(); ++p) {
+        unpack_expert_rows(packed[p], std::span(experts).subspan(p * each, each));
+      }
+    }
+    const Executor* const any = first < ranks ? last.bound->executors[first].get() : nullptr;
+    if (first > 0 || any == nullptr) return;
+    add_expert_rows(any->program(), any->schedule(), std::span(experts).first(ranks), last.groups,
+                    loads);
   }
 
   // Pages of the KV cache below `end` have memory on every rank of this process.
@@ -196,8 +217,10 @@ struct Runner::Impl {
   const std::unique_ptr<World> world;
   cpu::ThreadPool rank_threads;
   const std::unique_ptr<StepPlanner> planner;
-  std::vector<std::vector<LaunchTime>> times;  // [ranks, launches]
-  std::optional<JobTimes> clocks;              // of a job with a trace
+  std::vector<std::vector<LaunchTime>> times;    // [ranks, launches]
+  std::vector<std::vector<ExpertRows>> experts;  // [ranks] of the last step
+  std::vector<ExpertLoad> loads;                 // of all steps
+  std::optional<JobTimes> clocks;                // of a job with a trace
   PlannedStep last;
   std::shared_ptr<BoundForward> looping;  // of a loop on the device
   int64_t rows = 0;                       // of the last step's logits
@@ -241,6 +264,7 @@ void Runner::step(const Batch& batch) {
   impl_->planner->record();
   impl_->usable = true;
   if (impl_->clocks) impl_->gather_times();
+  if (impl_->config.count_experts) impl_->count_experts();
   if (impl_->config.on_step) impl_->config.on_step(*this);
 }
 
@@ -320,14 +344,19 @@ Runner::Step Runner::last_step(int rank) const {
   if (rank >= bound.ranks()) return {};
   const size_t r = rank;
   if (const Executor* executor = bound.executors[r].get()) {
-    return {executor, &executor->program(), &executor->schedule(), impl_->times[r]};
+    return {executor, &executor->program(), &executor->schedule(), impl_->times[r],
+            impl_->experts[r]};
   }
   if (bound.programs.empty()) return {};
-  return {nullptr, &bound.programs[r], &bound.schedules[r], impl_->times[r]};
+  return {nullptr, &bound.programs[r], &bound.schedules[r], impl_->times[r], impl_->experts[r]};
 }
 
 std::span<const Work> Runner::last_works() const {
   return impl_->last.works_of(0);
+}
+
+std::span<const ExpertLoad> Runner::expert_loads() const {
+  return impl_->loads;
 }
 
 const ForwardPlanner& Runner::planner() const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "braid/engine/batch.h"
+#include "braid/engine/expert_load.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/engine/mesh_choice.h"
 #include "braid/engine/token_loop.h"
@@ -23,11 +24,12 @@ struct StepQueueOptions;
 
 struct RunnerConfig {
   DeviceSpec device;
-  int tp = 1;                          // all ranks: tensor parallel, or divided as `sp` says
-  int ep = 1;                          // sets of ranks that divide experts by number
-  int dp = 1;                          // even groups of ranks, each with its own sequences
-  int threads = 1;                     // of each rank
-  std::optional<SequenceParallel> sp;  // ranks divide the tokens of a prompt, not the weights
+  int tp = 1;                             // all ranks: tensor parallel, or divided as `sp` says
+  int ep = 1;                             // sets of ranks that divide experts by number
+  int dp = 1;                             // even groups of ranks, each with its own sequences
+  int64_t expert_memory = kExpertMemory;  // of a LayoutPlan
+  int threads = 1;                        // of each rank
+  std::optional<SequenceParallel> sp;     // ranks divide the tokens of a prompt, not the weights
   CacheShape cache;
   std::string schedule = "sequential";          // a strategy's name, a library's path, or "auto"
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null
@@ -41,6 +43,7 @@ struct RunnerConfig {
   // Process 0 makes runners and steps, and the others follow (step_records.h).
   job::Job* job = nullptr;
   std::string decode = "auto";  // likewise; on the CPU auto or apart
+  bool count_experts = false;   // for expert_loads() and for a step's experts
 };
 
 // Whether such a job chooses by simulation: it then needs a profile.
@@ -99,10 +102,15 @@ class Runner {
     const Executor* executor = nullptr;
     const Program* program = nullptr;
     const Schedule* schedule = nullptr;
-    std::span<const LaunchTime> times;  // [launches]
+    std::span<const LaunchTime> times;    // [launches]
+    std::span<const ExpertRows> experts;  // of launches that count rows, if the config asks
   };
   Step last_step(int rank) const;
   std::span<const Work> last_works() const;  // [micro-batches] of rank 0's group
+
+  // Rows of all steps so far, of all ranks, by layer; empty without a mixture, or if the config
+  // does not ask. Steps of a loop on a device do not count.
+  std::span<const ExpertLoad> expert_loads() const;
 
   // Plans so far: for `auto` each candidate's price, then each plan in the
   // cache.

@@ -48,7 +48,10 @@ void check_levels(const Model& model, const RunnerConfig& c) {
 }
 
 RankDegrees degrees_of(const RunnerConfig& config) {
-  return {.tp = config.tp / config.dp, .ep = config.ep, .groups = config.dp};
+  return {.tp = config.tp / config.dp,
+          .ep = config.ep,
+          .groups = config.dp,
+          .expert_memory = config.expert_memory};
 }
 
 std::optional<KeyLevels> levels_of(const RunnerConfig& c) {

@@ -28,6 +28,7 @@ void check(const StepRequest& r) {
   require_between("--depth", r.depth, 0, kMostTokens);
   require_between("--tp", r.tp, 1, 1024);
   require_between("--dp", r.dp, 1, 1024 / r.tp);
+  require_between("--expert-memory", r.expert_mib, 0, kMostExpertMib);
   if (!r.sp.empty() && (r.tokens < r.tp || r.decodes > 0 || r.tp == 1)) {
     fail(ErrorCode::kInvalidArgument,
          "--sp {} divides one prompt over ranks: wanted are 2 ranks or more, a token for each, and "
@@ -108,7 +109,8 @@ struct StepPlans::Planning {
         std::vector<const KernelCatalog*>(
             static_cast<size_t>(r.tp * r.dp),
             decode ? static_cast<const KernelCatalog*>(&*decode) : &backend.catalog()),
-        model.topology(), mesh, RankDegrees{.tp = r.tp, .ep = r.ep, .groups = r.dp});
+        model.topology(), mesh,
+        RankDegrees{.tp = r.tp, .ep = r.ep, .groups = r.dp, .expert_memory = r.expert_mib << 20});
   }
 
   // The request's batch, once for each of the first `groups` groups of ranks.

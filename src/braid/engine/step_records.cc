@@ -32,6 +32,7 @@ RunnerConfig read_runner(Unpacker& fields) {
   config.decode = fields.text();
   config.device = read_device(fields);
   if (fields.number() != 0) config.on_step = [](const Runner&) {};  // process 0 wants the times
+  config.count_experts = fields.number() != 0;
   return config;
 }
 
@@ -139,7 +140,10 @@ std::string runner_record(const RunnerConfig& c) {
       .add(to_json(described(c, RankDescription{.units = c.threads})))
       .add(c.deadline_ms)
       .add(c.decode);
-  return add_device(packer, c.device).add(int64_t{c.on_step != nullptr}).bytes();
+  return add_device(packer, c.device)
+      .add(int64_t{c.on_step != nullptr})
+      .add(int64_t{c.count_experts})
+      .bytes();
 }
 
 std::string step_record(const Batch& batch) {

@@ -11,7 +11,7 @@ Timeline measured_timeline(const Runner& runner, int ranks) {
   for (int r = 0; r < ranks; ++r) {
     const Runner::Step step = runner.last_step(r);
     if (step.program == nullptr) continue;  // without a part in the step
-    timeline.ranks.push_back({step.program, step.schedule, step.times});
+    timeline.ranks.push_back({step.program, step.schedule, step.times, step.experts});
   }
   return timeline;
 }

@@ -67,15 +67,15 @@ std::vector<ValueType> infer_dispatch(const Attrs& attrs, TypeList in) {
   require_dim("dispatch", "x", in[kX], 0, a.slots);
   require_dtype("dispatch", "back", in[kBack], DType::i32);
   require_dtype("dispatch", "rows", in[kRows], in[kX].dtype);
-  require_dim("dispatch", "rows", in[kRows], 0, a.ranks() * a.slots);
+  require_dim("dispatch", "rows", in[kRows], 0, a.ranks() * a.room);
   require_dim("dispatch", "rows", in[kRows], 1, in[kX].shape[1]);
   return {};
 }
 
 std::vector<ValueType> infer_arrange(const Attrs& attrs, TypeList in) {
   const ExchangeAttrs& a = exchange(attrs);
-  const int64_t slots = a.ranks() * a.slots;
-  BRAID_CHECK(in[0] == chosen_type(a));
+  const int64_t slots = a.ranks() * a.room;
+  BRAID_CHECK(in[0] == chosen_type(a) && 0 < a.room && a.room <= a.slots);
   return {{DType::f32, {slots, a.top_k}},
           {DType::i32, {slots, a.top_k}},
           {DType::i32, {slots * a.top_k}, BatchAxis::expert_row},
@@ -84,8 +84,12 @@ std::vector<ValueType> infer_arrange(const Attrs& attrs, TypeList in) {
 
 std::vector<ValueType> infer_return(const Attrs& attrs, TypeList in) {
   using namespace return_in;
-  BRAID_CHECK(in.size() == kCount && in[kChosen] == chosen_type(exchange(attrs)) &&
-              in[kZ] == in[kReturned]);
+  const ExchangeAttrs& a = exchange(attrs);
+  BRAID_CHECK(in.size() == kCount && in[kChosen] == chosen_type(a));
+  require_dim("return_rows", "z", in[kZ], 0, a.ranks() * a.room);
+  require_dim("return_rows", "returned", in[kReturned], 0, a.ranks() * a.slots);
+  require_dim("return_rows", "returned", in[kReturned], 1, in[kZ].shape[1]);
+  require_dtype("return_rows", "returned", in[kReturned], in[kZ].dtype);
   return {};
 }
 
@@ -96,34 +100,34 @@ double rows_to(const ExchangeAttrs& a, const Range& held, double tokens) {
   return tokens * (1 - std::pow(away, static_cast<double>(a.top_k)));
 }
 
-// A transfer to each rank; `bytes` gives the bytes for the rank's rows.
-std::vector<Transfer> to_ranks(const Attrs& attrs, const Work& work,
-                               int64_t (*bytes)(const ExchangeAttrs& a, int64_t n)) {
+// A transfer to each rank q; `bytes` gives the bytes for n rows that have experts on rank of(q).
+template <class Of, class Bytes>
+std::vector<Transfer> to_ranks(const Attrs& attrs, const Work& work, Of&& of, Bytes&& bytes) {
   const ExchangeAttrs& a = exchange(attrs);
   std::vector<Transfer> transfers;
   for (int q = 0; q < a.ranks(); ++q) {
-    const double n = rows_to(a, a.experts[q], static_cast<double>(work.extents[a.axis]));
+    const double n = rows_to(a, a.experts[of(q)], static_cast<double>(work.extents[a.axis]));
     transfers.push_back({.peer = q, .bytes = static_cast<double>(bytes(a, std::lround(n)))});
   }
   return transfers;
 }
 
+int64_t round_bytes(const ExchangeAttrs& a, int64_t n) {
+  return rows_bytes(a, a.of_round(n).size());
+}
+
 std::vector<Transfer> told(const Attrs& attrs, TypeList, const Work& work) {
-  return to_ranks(attrs, work, told_bytes);
+  return to_ranks(attrs, work, std::identity{}, told_bytes);
 }
 
 std::vector<Transfer> dispatched(const Attrs& attrs, TypeList, const Work& work) {
-  return to_ranks(attrs, work, rows_bytes);
+  return to_ranks(attrs, work, std::identity{}, round_bytes);
 }
 
 std::vector<Transfer> returned(const Attrs& attrs, TypeList, const Work& work) {
-  const ExchangeAttrs& a = exchange(attrs);
-  std::vector<Transfer> transfers;
-  for (int q = 0; q < a.ranks(); ++q) {
-    const double n = rows_to(a, a.held(), static_cast<double>(work.extents[a.axis]));
-    transfers.push_back({.peer = q, .bytes = static_cast<double>(rows_bytes(a, std::lround(n)))});
-  }
-  return transfers;
+  const int rank = exchange(attrs).rank;
+  return to_ranks(
+      attrs, work, [&](int) { return rank; }, round_bytes);
 }
 
 Cost cost_of(const ExchangeAttrs& a, const std::vector<Transfer>& transfers) {
@@ -163,6 +167,13 @@ ValueType chosen_type(const ExchangeAttrs& a) {
   return {DType::i32, {a.ranks(), 1 + 2 * a.top_k * a.slots}, BatchAxis::none};
 }
 
+int64_t expert_row_capacity(const Program& program, int64_t tokens) {
+  const bool rounds = std::ranges::any_of(program.ops, [](const Op& op) {
+    return op.def == &kArrange && exchange(op.attrs).rounds() > 1;
+  });
+  return rounds ? program.capacity.expert_row : program.expert_rows(tokens);
+}
+
 int64_t told_bytes(const ExchangeAttrs& a, int64_t n) {
   constexpr int64_t kWord = sizeof(int32_t);
   return kWord + n * 2 * a.top_k * kWord;
@@ -196,16 +207,17 @@ int64_t pack_choices(const ExchangeAttrs& a, int q, int64_t tokens, const float*
 int64_t arrange_rows(const ExchangeAttrs& a, const int32_t* chosen, float* weight, int32_t* place,
                      int32_t* token, int32_t* begin) {
   const int64_t k = a.top_k, S = a.slots, H = a.held().size(), line = 1 + 2 * k * S;
-  // Calls f(slot, j, expert, word of the weight) for each arrived choice, by slot.
+  // Calls f(slot, j, expert, word of the weight) for each choice of the round's rows, by slot.
   const auto for_choices = [&](auto&& f) {
     for (int p = 0; p < a.ranks(); ++p) {
       const int32_t* told = chosen + p * line;
       BRAID_CHECK(0 <= told[0] && told[0] <= S, "{} rows of rank {}, room for {}", told[0], p, S);
-      for (int64_t i = 0; i < told[0] * k; ++i) {
+      const Range rows = a.of_round(told[0]);
+      for (int64_t i = rows.begin * k; i < rows.end * k; ++i) {
         const int32_t* row = told + 1 + 2 * k * (i / k);
         const int32_t e = row[i % k];
         BRAID_CHECK(-1 <= e && e < H, "expert {} of {} from rank {}", e, H, p);
-        if (e >= 0) f(p * S + i / k, i % k, e, row[k + i % k]);
+        if (e >= 0) f(p * a.room + i / k - rows.begin, i % k, e, row[k + i % k]);
       }
     }
   };
@@ -214,7 +226,7 @@ int64_t arrange_rows(const ExchangeAttrs& a, const int32_t* chosen, float* weigh
   for (int64_t h = 0; h < H; ++h) begin[h + 1] += begin[h];
   std::array<int32_t, kMaxExperts> next;
   std::copy_n(begin, H, next.begin());
-  std::fill_n(place, a.ranks() * S * k, -1);
+  std::fill_n(place, a.ranks() * a.room * k, -1);
   for_choices([&](int64_t slot, int64_t j, int32_t e, int32_t word) {
     const int32_t row = next[e]++;
     token[row] = static_cast<int32_t>(slot);

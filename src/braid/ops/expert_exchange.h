@@ -5,9 +5,9 @@
 
 // The exchange of expert rows between P ranks. Rank r has S rows of tokens and the experts
 // `experts[r]`; ranks with the same experts have parts of their width. A row crosses to a rank
-// once, however many of the row's experts the rank has, into the slots r S .. r S + S; the sum over
-// these experts comes back. parallel/experts/exchange.h puts the ops together; docs/experts.md has
-// the proof.
+// once, however many of the row's experts the rank has, into the slots r B .. r B + B; the sum over
+// these experts comes back. A rank with more than B rows for another sends the rows in rounds of B.
+// parallel/experts/exchange.h puts the ops together; docs/experts.md has the proof.
 namespace braid::ops {
 
 // The choice of kRoute alone: logits f32 [S, E], bias -> weight f32 [S, k], expert i32 [S, k].
@@ -18,17 +18,25 @@ struct ExchangeAttrs {
   std::vector<Range> experts;  // [P]
   int64_t top_k = 1;
   int64_t slots = 0;                  // S, at capacity
+  int64_t room = 0;                   // B, 1 .. S: slots for a sender's rows in a round
+  int round = 0;                      // of dispatch, arrange and return_rows
   int64_t row_bytes = 0;              // of a token's row
   BatchAxis axis = BatchAxis::shard;  // of a rank's tokens
 
   int ranks() const { return static_cast<int>(experts.size()); }
   const Range& held() const { return experts.at(rank); }
+  int rounds() const { return static_cast<int>(ceil_div(slots, room)); }
+  // The round's rows among n rows from a rank to a rank.
+  Range of_round(int64_t n) const {
+    return {std::min(n, round * room), std::min(n, (round + 1) * room)};
+  }
   bool operator==(const ExchangeAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("rank", rank);
     f("experts", fmt::format("{}..{}", held().begin, held().end));
     f("ranks", ranks());
+    if (rounds() > 1) f("round", fmt::format("{} of {}", round + 1, rounds()));
   }
 };
 
@@ -41,17 +49,21 @@ ValueType chosen_type(const ExchangeAttrs& attrs);  // i32 [P, 1 + 2 k S]
 //   -> one f32 [S, P], back i32 [S, P]: the slot of each rank's sum in `returned`, or -1
 extern const OpDef kTell;
 
-// Sends the rows of x that kTell announced, then raises this rank's counter at the peers; ends when
-// the sources are free. (arrivals, x [S, C], back, rows [P S, C] at the peers) -> ()
+// Sends the round's rows of x that kTell announced, then raises this rank's counter at the peers;
+// ends when the sources are free. (arrivals, x [S, C], back, rows [P B, C] at the peers) -> ()
 extern const OpDef kDispatch;
 
-// Expert rows of arrived rows: chosen -> weight f32 [P S, k], place i32 [P S, k] (-1: none),
-// token i32 [R] (a slot), begin i32 [H + 1], R = P S k. Writes the extent of expert_row.
+// Expert rows of the round's rows: chosen -> weight f32 [P B, k], place i32 [P B, k] (-1: none),
+// token i32 [R] (a slot), begin i32 [H + 1], R = P B k. Writes the extent of expert_row.
 extern const OpDef kArrange;
 
-// Sends the sums z of arrived rows back: (arrivals, chosen, z [P S, C], returned [P S, C] of the
-// peers) -> (). Rank r's sums lie in the slots r S .. of a peer, in the order of the peer's rows.
+// Sends the sums z of the round's rows back: (arrivals, chosen, z [P B, C], returned [P S, C] of
+// the peers) -> (). Rank r's sums lie in the slots r S .. of a peer, in the order of the peer's
+// rows.
 extern const OpDef kReturnRows;
+
+// Most expert rows at once in a part of the batch: a round's, or all rows of the part's tokens.
+int64_t expert_row_capacity(const Program& program, int64_t tokens);
 
 // Bytes to a rank about n rows, and of n rows or sums.
 int64_t told_bytes(const ExchangeAttrs& attrs, int64_t n);

@@ -75,7 +75,9 @@ Cost cost_linear_return(const Attrs& attrs, TypeList in, TypeList, const Work& w
   const double product = cost.bytes;
   const std::vector<ValueType> sums = {
       in[return_in::kWeight], in[return_in::kPlace], out[0], {}, {}};
-  cost += kCombine.cost(Attrs::of(CombineAttrs{}), sums, {&in[return_in::kReturned], 1}, work);
+  ValueType z = in[return_in::kReturned];
+  z.shape[0] = in[return_in::kWeight].shape[0];
+  cost += kCombine.cost(Attrs::of(CombineAttrs{}), sums, {&z, 1}, work);
   cost += kReturnRows.cost(Attrs::of(a.exchange), in, {}, work);
   return by_tiles(cost, a.exchange, product - live_bytes(out[0], work));
 }
@@ -154,13 +156,13 @@ std::optional<Op> make_linear_return(const Program& program, std::span<const Op>
 
 void tile_of(const ExchangeAttrs& attrs, int p, const int32_t* token, const int32_t* rows,
              int32_t* begin, int32_t* first) {
-  const int64_t H = attrs.held().size(), slot = p * attrs.slots;
+  const int64_t H = attrs.held().size(), slot = p * attrs.room;
   begin[0] = 0;
   for (int64_t e = 0; e < H; ++e) {
     // An expert's rows lie by slot, and slots by sender.
     const int32_t* const end = token + rows[e + 1];
     const int32_t* const from = std::lower_bound(token + rows[e], end, slot);
-    const int32_t* const to = std::lower_bound(from, end, slot + attrs.slots);
+    const int32_t* const to = std::lower_bound(from, end, slot + attrs.room);
     first[e] = static_cast<int32_t>(from - token);
     begin[e + 1] = begin[e] + static_cast<int32_t>(to - from);
   }

@@ -11,7 +11,7 @@ namespace braid::ops {
 
 // dispatch, sync, expert_gated: sends this rank's rows, then computes own rows, then each other
 // rank's, after the rank's push was counted.
-// (arrivals, x [S, C], back i32 [S, P], rows [P S, C], token i32 [R], begin i32 [H + 1],
+// (arrivals, x [S, C], back i32 [S, P], rows [P B, C], token i32 [R], begin i32 [H + 1],
 //  W_gate and W_up [H, F, C], b_gate and b_up [H, F]) -> h [R, F]
 struct DispatchGatedAttrs {
   ExchangeAttrs exchange;
@@ -26,7 +26,7 @@ extern const OpDef kDispatchGated;
 
 // expert_linear, combine, return_rows: the results of each other rank's rows are summed and leave
 // for the rank while the next are computed; own rows come last.
-// (arrivals, chosen, h [R, F], returned [P S, C], weight f32 [P S, k], place i32 [P S, k],
+// (arrivals, chosen, h [R, F], returned [P S, C], weight f32 [P B, k], place i32 [P B, k],
 //  begin i32 [H + 1], W [H, C, F], b [H, C], token i32 [R]) -> ()
 struct LinearReturnAttrs {
   ExchangeAttrs exchange;

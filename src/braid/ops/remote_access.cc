@@ -26,14 +26,19 @@ const ExchangeAttrs* exchange_of(const Op& op) {
 // The destination for all four.
 constexpr size_t kPushed = 3;
 
-// This rank's slots for each rank's rows, or its line for each rank's announcement.
+// This rank's slots for each rank's rows or sums, or its line for each rank's announcement.
 void add_exchange(std::vector<BlockAccess>& all, const Op& op, const ExchangeAttrs& a) {
-  const int64_t rows = op.def == &kTell ? 1 : a.slots;
+  int64_t row = a.rank, rows = 1;  // of tell
+  if (op.def == &kDispatch || op.def == &kDispatchGated) row = a.rank * a.room, rows = a.room;
+  if (op.def == &kReturnRows || op.def == &kLinearReturn) {
+    const Range sums = a.of_round(a.slots);
+    row = a.rank * a.slots + sums.begin, rows = sums.size();
+  }
   for (int q = 0; q < a.ranks(); ++q) {
     add(all, {.rank = q == a.rank ? BlockAccess::kSelf : q,
               .input = kPushed,
               .writes = true,
-              .row = a.rank * rows,
+              .row = row,
               .rows = rows,
               .heads = 1});
   }

@@ -33,6 +33,8 @@ struct RowSharding {
   bool pictures = false;  // rows are pixels, as picture_parallel divides them
 };
 
+constexpr int64_t kExpertMemory = int64_t{1} << 30;  // LayoutPlan::expert_memory, if nobody says
+
 // Placements pinned before propagation along a mesh axis: weights and states, by name. Everything
 // else is replicated. Pure data, printable.
 struct LayoutPlan {
@@ -47,6 +49,9 @@ struct LayoutPlan {
   // Experts on each rank over all groups [ranks()], uneven or none; ranks with the same experts
   // share their width. Empty: each rank in a group has a part of every expert.
   std::vector<Range> experts;
+  // Bytes on a rank for the exchange's rows of a round and all that experts make of these; 0: all
+  // rows come in a single round.
+  int64_t expert_memory = 0;
   // The second cut in a weight that `pinned` divides by experts: a part of an expert's width.
   std::map<std::string, Placement, std::less<>> widths;
   // Between blocks each rank keeps an even part of the tokens (reduce_scatter and all_gather),

@@ -197,7 +197,10 @@ class Lowering {
           .bias = in[1],
           .x = made_.convert(mapped(gated->inputs[0]), rows_of_rank(), &*gated)};
       std::vector<Builder> builders = made_.begin_builders(op);
-      exchange_.emplace(builders, op.attrs.as<ops::RouteAttrs>(), plan_.experts, from);
+      const auto& route = op.attrs.as<ops::RouteAttrs>();
+      const int64_t expert_rows = made_.ranks()[0].program.capacity.expert_row;
+      exchange_.emplace(builders, route, plan_.experts, from,
+                        expert_rows / (plan_.ranks() * route.top_k));
       made_.end_builders(builders, index);
       return true;
     }
@@ -209,19 +212,17 @@ class Lowering {
     std::vector<Builder> builders = made_.begin_builders(op);
     ValueId made = kNoValue;
     if (combines) {
-      made = exchange_->finish(builders, in[2], in[3], in[4]);
+      exchange_->give_back(builders, in[2]);
+      made = exchange_->finish(builders, in[3], in[4]);
     } else {
-      if (op.def == &ops::kExpertGated) {
-        const ExpertExchange::Arrived& rows = exchange_->receive(builders);
-        in[0] = rows.rows, in[1] = rows.token;
+      const bool gated = op.def == &ops::kExpertGated;
+      ExpertExchange::Product product = {op.def, {}, {in.begin() + (gated ? 3 : 2), in.end()}};
+      for (int r = 0; r < plan_.ranks(); ++r) {
+        const bool elsewhere = made_.leaves_bias(*op.def, in, r);
+        product.attrs.push_back(
+            elsewhere ? Attrs::of(ops::ExpertLinearAttrs{.bias_elsewhere = true}) : op.attrs);
       }
-      in[op.def == &ops::kExpertGated ? 2 : 1] = exchange_->arrived().begin;
-      for (size_t r = 0; r < builders.size(); ++r) {
-        const bool elsewhere = made_.leaves_bias(*op.def, in, static_cast<int>(r));
-        made = builders[r].op1(
-            *op.def,
-            elsewhere ? Attrs::of(ops::ExpertLinearAttrs{.bias_elsewhere = true}) : op.attrs, in);
-      }
+      made = gated ? exchange_->gated(builders, product) : exchange_->linear(builders, product);
     }
     made_.end_builders(builders, index);
     define(op.outputs[0], made, combines ? rows_of_rank() : Placement::shard(0, plan_.experts));

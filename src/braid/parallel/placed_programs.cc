@@ -34,8 +34,8 @@ PlacedPrograms::PlacedPrograms(const Program& logical, const LayoutPlan& plan)
   if (plan.tokens) capacity.expert_row = logical.expert_rows(capacity.shard);
   if (plan.rows) capacity.sequence = 1;
   if (exchanges_expert_rows(plan) && capacity.token > 0) {
-    capacity.expert_row =
-        plan.ranks() * logical.expert_rows(plan.P > 1 ? capacity.shard : capacity.token);
+    const int64_t S = plan.P > 1 ? capacity.shard : capacity.token;
+    capacity.expert_row = plan.ranks() * logical.expert_rows(exchange_room(plan, logical, S));
   }
   for (int r = 0; r < plan.ranks(); ++r) {
     RankProgram& rank = ranks_.emplace_back();

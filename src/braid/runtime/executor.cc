@@ -1,6 +1,7 @@
 #include "braid/runtime/executor.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace braid {
 
@@ -159,6 +160,19 @@ TensorView Executor::host_output(size_t index, int64_t rows) {
   backend_.read(host, result.data, result.bytes());
   result.data = host;
   return result;
+}
+
+std::vector<int32_t> Executor::host_words(ValueId id, int micro_batch) {
+  const TensorView words = view(id, micro_batch, program_.capacity, {});
+  BRAID_CHECK(words.dtype == DType::i32, "words of {}", name(words.dtype));
+  std::vector<int32_t> host(static_cast<size_t>(words.shape.elems()));
+  auto* const to = reinterpret_cast<std::byte*>(host.data());
+  if (staged_inputs_) {
+    backend_.read(to, words.data, words.bytes());
+  } else {
+    std::memcpy(to, words.data, static_cast<size_t>(words.bytes()));
+  }
+  return host;
 }
 
 void Executor::set_counts(std::span<const Extents> counts) {

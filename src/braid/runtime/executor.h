@@ -31,6 +31,8 @@ class Executor {
   const TensorView& input(std::string_view name) const;
   // The first `rows` rows of an output after run(), in host memory; the first call may allocate.
   TensorView host_output(size_t index, int64_t rows);
+  // An i32 output without a batch axis, as micro-batch `micro_batch` made it in the last run.
+  std::vector<int32_t> host_words(ValueId id, int micro_batch);
   // An output or an input in the backend's memory.
   const TensorView& output(size_t index) const { return outputs_.at(index); }
   TensorView device_input(std::string_view name) const;

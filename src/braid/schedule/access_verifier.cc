@@ -23,6 +23,7 @@ class AccessCheck {
   void run() {
     check_inputs_are_made();
     check_mutable_values();
+    for (const BatchAxis axis : kBatchAxes) check_extents(axis);
   }
 
  private:
@@ -69,6 +70,36 @@ class AccessCheck {
                        fmt::format("inputs are made: output %{} is not", id));
         }
       }
+    }
+  }
+
+  // An op writes an axis' extent anew when all earlier ops over the axis have ended.
+  void check_extents(BatchAxis axis) const {
+    const auto over_axis = [&](ValueId id) {
+      return id != kNoValue && program_.value(id).type.axis == axis;
+    };
+    std::vector<int> over;  // since the extent was written
+    for (size_t o = 0; o < program_.ops.size(); ++o) {
+      const Op& op = program_.ops[o];
+      const int self = static_cast<int>(o);
+      if (op.def->writes_extent == axis) {
+        for (int other : over) require_extent(axis, other, self);
+        over = {self};
+      } else if (std::ranges::any_of(op.inputs, over_axis) ||
+                 std::ranges::any_of(op.outputs, over_axis)) {
+        over.push_back(self);
+      }
+    }
+  }
+
+  void require_extent(BatchAxis axis, int first, int then) const {
+    for (int mb = 0; mb < rank_.micro_batches(); ++mb) {
+      const int a = rank_.launch_of(first, mb), b = rank_.launch_of(then, mb);
+      if (order_.before_access(a, b)) continue;
+      rank_.refuse(program_.ops[then], mb,
+                   fmt::format("extents in order (WAR): launch {} writes the extent of {}, and {}, "
+                               "which runs over it, need not have ended",
+                               b, to_string(axis), rank_.name(a)));
     }
   }
 

@@ -1,6 +1,7 @@
 #include "braid/schedule/dependencies.h"
 
 #include <algorithm>
+#include <map>
 
 namespace braid {
 namespace {
@@ -41,9 +42,19 @@ Dependencies dependencies_of(const Program& program) {
   result.continued.resize(program.ops.size());
   std::vector<int> maker(program.values.size(), -1);
   std::vector<Accesses> accesses(program.values.size());
+  std::map<BatchAxis, std::vector<int>> over;  // ops over an axis since its extent was written
   for (size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const int self = static_cast<int>(i);
+    if (op.def->writes_extent != BatchAxis::none) {
+      for (int other : over[op.def->writes_extent]) add(result.same[i], other);
+      over[op.def->writes_extent].clear();
+    }
+    for (const auto* operands : {&op.inputs, &op.outputs}) {
+      for (ValueId id : *operands) {
+        if (id != kNoValue) add(over[program.value(id).type.axis], self);
+      }
+    }
     for (size_t k = 0; k < op.inputs.size(); ++k) {
       const ValueId id = op.inputs[k];
       if (id == kNoValue) continue;

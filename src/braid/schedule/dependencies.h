@@ -8,8 +8,8 @@ namespace braid {
 
 // Ops that must have run before each op in a Program.
 struct Dependencies {
-  // In the same micro-batch: makers of inputs, and conflicting accesses to values with several
-  // writers (states, and values that other ops fill).
+  // In the same micro-batch: makers of inputs, conflicting accesses to values with several writers
+  // (states, and values that other ops fill), and ops over an axis whose extent the op writes anew.
   std::vector<std::vector<int>> same;  // [ops]
   // In the micro-batches before a continuing micro-batch: writers of states that the op reads.
   // Nothing else crosses: micro-batches own different rows and different KV slots.

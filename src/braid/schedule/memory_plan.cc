@@ -96,7 +96,9 @@ class Planner {
       const Value& value = program_.values[v];
       plan_.merged[v] = M_ == 1 || value.kind == ValueKind::input;
     }
-    for (ValueId id : program_.outputs) plan_.merged[id] = true;
+    for (ValueId id : program_.outputs) {
+      plan_.merged[id] = M_ == 1 || program_.value(id).type.axis != BatchAxis::none;
+    }
     for (const Launch& launch : launches_) {
       if (launch.num_micro_batches == 1) continue;
       for_each_operand(schedules_[0].op(program_, launch),
@@ -140,9 +142,11 @@ class Planner {
       if (program_.values[v].kind == ValueKind::input) values_[v * M_].always = true;
     }
     for (ValueId id : program_.outputs) {
-      Block& block = values_[static_cast<size_t>(id) * M_];
-      block.last.fill(kNever);
-      block.end = kNever;
+      for (size_t mb = 0; mb < M_; ++mb) {
+        Block& block = block_of(id, static_cast<int>(mb));
+        block.last.fill(kNever);
+        block.end = kNever;
+      }
     }
     const int ranks = static_cast<int>(programs_.size());
     for (size_t v = 0; v < program_.values.size(); ++v) {

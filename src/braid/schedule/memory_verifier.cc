@@ -127,7 +127,8 @@ class MemoryCheck {
         refuse(fmt::format("memory: %{} has {} rows for {} of all micro-batches", id, type.shape[0],
                            batch_.of(type.axis, 0)));
       }
-      const bool hosts = kind == ValueKind::input || is_output_[id];
+      const bool hosts =
+          kind == ValueKind::input || (is_output_[id] && type.axis != BatchAxis::none);
       if (hosts && !merged(id)) {
         refuse(fmt::format("memory: %{} is the host's and is not merged", id));
       }
@@ -173,7 +174,9 @@ class MemoryCheck {
       place.begin = memory_.offset(id, 0);  // the host also writes unread inputs
       place.end = place.begin < 0 ? place.begin : place.begin + bytes_of_value(id, 0);
     }
-    for (ValueId id : program_.outputs) values[at(id, 0)].after_step = true;
+    for (ValueId id : program_.outputs) {
+      for (int mb = 0; mb < (merged(id) ? 1 : M_); ++mb) values[at(id, mb)].after_step = true;
+    }
     std::erase_if(values, [](const Place& place) {
       return place.launch < 0 && (!place.before_step || place.begin < 0);
     });

@@ -1,5 +1,6 @@
 #include "braid/schedule/plan_schedules.h"
 
+#include "braid/ops/expert_exchange.h"
 #include "braid/ops/fusion.h"
 #include "braid/schedule/beside.h"
 #include "braid/schedule/memory_plan.h"
@@ -49,7 +50,7 @@ void plan_schedules(Plan& plan, const OpScheduler& strategy, const PlanRequest& 
   // Where the tokens are divided over ranks and nobody has said how many a rank has.
   std::vector<MicroBatch> micro_batches = request.micro_batches;
   for (MicroBatch& mb : micro_batches) {
-    mb.capacity.expert_row = programs[0].expert_rows(mb.capacity.token);
+    mb.capacity.expert_row = ops::expert_row_capacity(programs[0], mb.capacity.token);
     if (mb.capacity.shard > 0 || programs[0].capacity.shard == 0) continue;
     mb.capacity = sharded(mb.capacity, plan.ranks());
   }

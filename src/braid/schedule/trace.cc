@@ -114,6 +114,13 @@ std::string_view slice_color(const Launch& launch, const Op& op) {
   return kColors[static_cast<size_t>(launch.micro_batch) % kColors.size()];
 }
 
+Json load_json(const ExpertRows& counted) {
+  return {{"first", counted.first},
+          {"max_over_mean", max_over_mean(counted.rows)},
+          {"idle", idle_experts(counted.rows)},
+          {"rows", counted.rows}};
+}
+
 void write_rank(Events& events, const Timeline& timeline, int pid, double origin,
                 RankTotals& totals) {
   const RankTimes& rank = timeline.ranks[pid];
@@ -126,22 +133,25 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
     const Op& op = rank.schedule->op(*rank.program, launch);
     const Cost cost = cost_of(timeline, pid, launch);
     const double begin = (rank.times[i].begin - origin) * kMicro;
-    events.add({{"name", slice_name(*rank.schedule, launch, op)},
-                {"cat", communicates(op) ? "communication" : "computation"},
-                {"cname", slice_color(launch, op)},
-                {"ph", "X"},
-                {"pid", pid},
-                {"tid", static_cast<int>(launch.stream)},
-                {"ts", begin},
-                {"dur", rank.times[i].seconds() * kMicro},
-                {"args",
-                 {{"kernel", launch.kernel.name},
-                  {"attributes", to_string(op.attrs)},
-                  {"launch", i},
-                  {"micro_batch", micro_batches_of(launch)},
-                  {"flops", cost.flops},
-                  {"bytes", cost.bytes},
-                  {"wire_bytes", cost.wire_bytes}}}});
+    Json slice = {{"name", slice_name(*rank.schedule, launch, op)},
+                  {"cat", communicates(op) ? "communication" : "computation"},
+                  {"cname", slice_color(launch, op)},
+                  {"ph", "X"},
+                  {"pid", pid},
+                  {"tid", static_cast<int>(launch.stream)},
+                  {"ts", begin},
+                  {"dur", rank.times[i].seconds() * kMicro},
+                  {"args",
+                   {{"kernel", launch.kernel.name},
+                    {"attributes", to_string(op.attrs)},
+                    {"launch", i},
+                    {"micro_batch", micro_batches_of(launch)},
+                    {"flops", cost.flops},
+                    {"bytes", cost.bytes},
+                    {"wire_bytes", cost.wire_bytes}}}};
+    const auto counted = std::ranges::find(rank.experts, static_cast<int>(i), &ExpertRows::launch);
+    if (counted != rank.experts.end()) slice["args"]["experts"] = load_json(*counted);
+    events.add(slice);
     totals.busy[launch.stream] += rank.times[i].seconds();
     if (cost.wire_bytes > 0) sent.push_back({rank.times[i].end, cost.wire_bytes});
   }

@@ -8,6 +8,7 @@
 
 #include "braid/program/launch_time.h"
 #include "braid/schedule/cost_model.h"
+#include "braid/schedule/expert_rows.h"
 #include "braid/schedule/schedule.h"
 
 namespace braid {
@@ -17,6 +18,7 @@ struct RankTimes {
   const Program* program = nullptr;
   const Schedule* schedule = nullptr;
   std::span<const LaunchTime> times;  // [launches]
+  std::span<const ExpertRows> experts = {};
 };
 
 // A step's timeline on all ranks, measured or simulated, for trace files.
@@ -35,8 +37,9 @@ struct TraceSpan {
 
 // Writes Chrome's trace events as JSON, which Perfetto and chrome://tracing open: a process per
 // rank, a thread per stream, a slice per launch ("layers.3.mlp linear") with its kernel,
-// operations, bytes, wire bytes and micro-batch, the wire bytes sent so far as a counter, and under
-// otherData the steps' seconds and each stream's busy time. docs/simulator.md has the fields.
+// operations, bytes, wire bytes, micro-batch and load of experts, the wire bytes sent so far as a
+// counter, and under otherData the steps' seconds and each stream's busy time. docs/simulator.md
+// has the fields.
 class TraceWriter {
  public:
   // `out` outlives the writer.

@@ -170,8 +170,8 @@ TEST(ExpertLinear, ManyTokens) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   for (bool skewed : {false, true}) {
     check({DType::q4_1},
-          {.T = 1300, .k = 2, .E = 4, .N = 40, .K = 2, .gathers = true, .skewed = skewed}, rng);
-    check({DType::f32}, {.T = 1300, .k = 1, .E = 4, .N = 40, .K = 40, .skewed = skewed}, rng);
+          {.T = 4096, .k = 2, .E = 4, .N = 40, .K = 2, .gathers = true, .skewed = skewed}, rng);
+    check({DType::f32}, {.T = 4096, .k = 1, .E = 4, .N = 40, .K = 40, .skewed = skewed}, rng);
   }
 }
 

@@ -14,11 +14,16 @@ struct Sizes {
   int64_t k = 2;
   int64_t S = 5;  // rows of a rank, at capacity
   int64_t C = 4;
+  int64_t room = 0;  // slots of a rank for another's rows in a round; 0: S
+  int64_t slots() const { return room > 0 ? room : S; }
   int ranks() const { return static_cast<int>(experts.size()); }
   int64_t E() const { return experts.back().end; }
   Extents capacity() const {
-    return {
-        .token = ranks() * S, .sequence = 1, .row = 1, .shard = S, .expert_row = ranks() * S * k};
+    return {.token = ranks() * S,
+            .sequence = 1,
+            .row = 1,
+            .shard = S,
+            .expert_row = ranks() * slots() * k};
   }
 };
 
@@ -57,26 +62,34 @@ inline std::vector<Program> programs(const Sizes& s, bool shared = false, int64_
   }
   const ops::RouteAttrs route = {
       .top_k = s.k, .score = ops::RouteScore::sigmoid, .weight = ops::RouteWeight::score};
-  ExpertExchange exchange(builders, route, s.experts, in);
-  const ExpertExchange::Arrived rows = exchange.receive(builders);
+  ExpertExchange exchange(builders, route, s.experts, in, s.slots());
   ValueId y = kNoValue;
-  for (size_t r = 0; r < builders.size(); ++r) {
-    Builder& b = builders[r];
-    if (F == 0) {
-      y = b.op1(kTakeRows, {}, {rows.rows, rows.token, rows.begin});
-      continue;
+  if (F == 0) {
+    for (int round = 0; round < exchange.rounds(); ++round) {
+      const ExpertExchange::Arrived rows = exchange.receive(builders, y);
+      for (Builder& b : builders) {
+        y = b.op1(kTakeRows, {}, {rows.rows, rows.token, rows.begin});
+      }
+      if (round + 1 < exchange.rounds()) exchange.give_back(builders, y);
     }
-    const int64_t H = s.experts[r].size();
-    const auto weight = [&](const char* name, int64_t out, int64_t in_columns) {
-      return b.weight(name, {DType::f32, {H, out, in_columns}});
-    };
-    const ValueId gate = weight("gate", F, s.C), up = weight("up", F, s.C);
-    const ValueId h = b.op1(ops::kExpertGated, Attrs::of(ops::GatedAttrs{}),
-                            {rows.rows, rows.token, rows.begin, gate, up, kNoValue, kNoValue});
-    y = b.op1(ops::kExpertLinear, Attrs::of(ops::ExpertLinearAttrs{}),
-              {h, rows.begin, weight("down", s.C, F), kNoValue});
+  } else {
+    ExpertExchange::Product gated = {.def = &ops::kExpertGated, .attrs = {}, .weights = {}};
+    ExpertExchange::Product linear = {.def = &ops::kExpertLinear, .attrs = {}, .weights = {}};
+    for (size_t r = 0; r < builders.size(); ++r) {
+      const auto weight = [&](const char* name, int64_t out, int64_t in_columns) {
+        return builders[r].weight(name, {DType::f32, {s.experts[r].size(), out, in_columns}});
+      };
+      const ValueId gate = weight("gate", F, s.C), up = weight("up", F, s.C);
+      gated.weights = {gate, up, kNoValue, kNoValue};
+      gated.attrs.push_back(Attrs::of(ops::GatedAttrs{}));
+      linear.weights = {weight("down", s.C, F), kNoValue};
+      linear.attrs.push_back(Attrs::of(ops::ExpertLinearAttrs{}));
+    }
+    exchange.gated(builders, gated);
+    y = exchange.linear(builders, linear);
   }
-  y = exchange.finish(builders, y, beside, kNoValue);
+  exchange.give_back(builders, y);
+  y = exchange.finish(builders, beside, kNoValue);
   std::vector<Program> all;
   for (Builder& b : builders) all.push_back(b.finish({y}));
   return all;

@@ -47,6 +47,10 @@ TEST(ExpertExchangeRules, HoldUnderEveryStrategy) {
       EXPECT_NO_THROW(plan_all(testing_exchange::programs(kSizes), name, micro_batches)) << name;
       EXPECT_NO_THROW(plan_all(testing_exchange::programs(kSizes, true, 8), name, micro_batches))
           << name;
+      Sizes rounds = kSizes;
+      rounds.room = 2;
+      EXPECT_NO_THROW(plan_all(testing_exchange::programs(rounds, true, 8), name, micro_batches))
+          << name;
     }
   }
 }
@@ -98,6 +102,33 @@ TEST(ExpertExchangeRules, ACombineBeforeAllSumsHaveComeIsRefused) {
 TEST(ExpertExchangeRules, ADispatchIntoRowsThatAreStillReadIsRefused) {
   expect_refused(
       kOpen, [](Op&, ops::SyncAttrs& a) { a.group.clear(); }, "R2 (WAR)");
+}
+
+// The rows of a round are counted when nothing runs over those of the round before.
+TEST(ExpertExchangeRules, ARoundThatIsArrangedUnderTheLastIsRefused) {
+  Sizes sizes = kSizes;
+  sizes.room = 3;
+  Plan plan = planned(testing_exchange::programs(sizes, false, 8), *find_strategy("sequential"));
+  verify(plan);
+  for (Schedule& s : plan.schedules) {
+    std::vector<int> arranges;
+    for (size_t i = 0; i < s.launches.size(); ++i) {
+      const Op& op = plan.programs[0].ops[static_cast<size_t>(s.launches[i].op)];
+      if (op.def == &ops::kArrange) arranges.push_back(static_cast<int>(i));
+    }
+    ASSERT_EQ(arranges.size(), 2u);
+    Launch& early = s.launches[static_cast<size_t>(arranges[1])];
+    early.stream = Stream::side;
+    early.waits = {{.launch = arranges[0]}};
+    s.launches[static_cast<size_t>(arranges[1]) + 1].waits.push_back({.launch = arranges[1]});
+  }
+  try {
+    verify(plan);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("extents in order (WAR)"));
+    EXPECT_THAT(e.what(), HasSubstr("the extent of expert_row"));
+  }
 }
 
 TEST(ExpertExchangeRules, AWaitForAPushThatNobodyMakesIsRefused) {

@@ -60,6 +60,28 @@ TEST(Trace, SlicesNameTheirMicroBatch) {
   EXPECT_EQ(colours.size(), 3u) << "two micro-batches, and communication";
 }
 
+// A launch that counts expert rows says how even they are.
+TEST(Trace, SlicesHaveTheLoadOfExperts) {
+  const toy::World world({four()});
+  const std::vector<LaunchTime> times = {{0, 1}, {1, 3}, {1, 4}, {4, 5}};
+  const std::vector<ExpertRows> counted = {{.launch = 2, .first = 4, .rows = {1, 0, 6, 1}}};
+  Timeline timeline = timeline_of(world, {times});
+  timeline.ranks[0].experts = counted;
+  std::ostringstream out;
+  write_trace(out, timeline);
+  int with_load = 0;
+  const auto json = nlohmann::json::parse(out.str());
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("ph") != "X" || !event.at("args").contains("experts")) continue;
+    ++with_load;
+    EXPECT_EQ(event.at("name"), "step2 work");
+    EXPECT_EQ(event.at("args").at("experts"),
+              nlohmann::json::parse(
+                  R"({"first": 4, "max_over_mean": 3.0, "idle": 1, "rows": [1, 0, 6, 1]})"));
+  }
+  EXPECT_EQ(with_load, 1);
+}
+
 TEST(Trace, HasALaneForEachRankAndStream) {
   const toy::World world({four(), four()});
   const CostModel model(toy::seconds_profile(), toy::machine_of(2));

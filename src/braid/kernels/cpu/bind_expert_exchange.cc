@@ -83,15 +83,20 @@ BoundKernel bind_dispatch(const LaunchArgs& args, fabric::Endpoint& endpoint) {
   };
 }
 
-// Calls f(first token, number) for each run of neighbouring tokens that dispatch sends to q, in
-// order.
+// Calls f(first token, number) for each run of neighbouring tokens that dispatch sends to q in the
+// round, in order.
 template <class F>
 void for_runs(const OpCall& call, const ExchangeAttrs& a, int q, F&& f) {
   const int64_t P = a.ranks(), tokens = call.extents()[a.axis];
   const auto* back = call.in[2].as<const int32_t>() + q;
+  const Range sums = a.of_round(a.slots);
+  const auto goes = [&](int64_t t) {
+    const int64_t row = back[t * P] - q * a.slots;
+    return sums.begin <= row && row < sums.end;
+  };
   for (int64_t t = 0; t < tokens;) {
     int64_t end = t;
-    while (end < tokens && back[end * P] >= 0) ++end;
+    while (end < tokens && goes(end)) ++end;
     if (end > t) f(t, end - t);
     t = end + 1;
   }
@@ -130,7 +135,7 @@ BoundKernel bind_dispatch_alone(const LaunchArgs& args) {
     if (team.index != 0) return;
     const auto& a = call.attrs<ExchangeAttrs>();
     for (int p = 0; p < a.ranks(); ++p) {
-      int64_t slot = p * a.slots;
+      int64_t slot = p * a.room;
       for_runs(call, a, a.rank, [&](int64_t t, int64_t count) {
         std::memcpy(call.in[3].row(slot), call.in[1].row(t), count * a.row_bytes);
         slot += count;
@@ -182,7 +187,7 @@ void send_expert_rows(const OpCall& call, const ExchangeAttrs& a, fabric::Endpoi
   const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
   for (int i = 1; i <= a.ranks(); ++i) {
     const int q = (a.rank + i) % a.ranks();
-    int64_t slot = a.rank * a.slots;
+    int64_t slot = a.rank * a.room;
     for_runs(call, a, q, [&](int64_t t, int64_t count) {
       pending.push_back(endpoint.put_async(rows + slot * a.row_bytes, q, call.in[1].row(t),
                                            {.row_bytes = count * a.row_bytes}, tag));
@@ -199,10 +204,11 @@ void send_expert_sums(const OpCall& call, const ExchangeAttrs& a, fabric::Endpoi
   const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
   for (int i = 1; i <= a.ranks(); ++i) {
     const int q = (a.rank + i) % a.ranks();
-    if (const int64_t n = *call.in[1].row_as<const int32_t>(q); n > 0) {
-      pending.push_back(endpoint.put_async(returned + a.rank * a.slots * a.row_bytes, q,
-                                           call.in[2].row(q * a.slots),
-                                           {.row_bytes = n * a.row_bytes}, tag));
+    if (const Range sums = a.of_round(*call.in[1].row_as<const int32_t>(q)); !sums.empty()) {
+      const int64_t to = a.rank * a.slots + sums.begin;
+      pending.push_back(endpoint.put_async(returned + to * a.row_bytes, q,
+                                           call.in[2].row(q * a.room),
+                                           {.row_bytes = sums.size() * a.row_bytes}, tag));
     }
     endpoint.signal(counter, q, fabric::SignalOp::add, 1, tag);
   }

@@ -17,9 +17,9 @@ constexpr ExpertOperands kGated = {
     .x = 3, .token = 4, .begin = 5, .weights = 6, .gate = Gate::silu};
 constexpr ExpertOperands kLinear = {.x = 2, .begin = 6, .weights = 7};
 
-// At capacity a rank sends S tokens, of k experts each.
+// In a round a rank sends B tokens, of k experts each.
 ExpertRows rows_of(const ExchangeAttrs& a) {
-  return {.all = a.slots * a.top_k, .of_one = a.slots};
+  return {.all = a.room * a.top_k, .of_one = a.room};
 }
 
 // The rows of all tiles, by rank.
@@ -100,11 +100,11 @@ struct DispatchGated {
   const ExpertProduct product;
 };
 
-// The workspace of linear_return: y [R, C], z [P S, C], and the product's.
+// The workspace of linear_return: y [R, C], z [P B, C], and the product's.
 struct ReturnSpace {
   explicit ReturnSpace(const ExchangeAttrs& a)
-      : y(round_up(a.ranks() * a.slots * a.top_k * a.row_bytes, 64)),
-        z(round_up(a.ranks() * a.slots * a.row_bytes, 64)) {}
+      : y(round_up(a.ranks() * a.room * a.top_k * a.row_bytes, 64)),
+        z(round_up(a.ranks() * a.room * a.row_bytes, 64)) {}
   int64_t y, z;  // bytes
 };
 
@@ -138,7 +138,8 @@ struct LinearReturn {
     const auto returned = memory.place(call.in[3].data);
     const auto counter = memory.place(call.in[0].row(a.rank)).as<fabric::Signal>();
     for_ranks(a, 1, [&](int p) {
-      const int64_t slot = p * a.slots, n = *call.in[1].row_as<const int32_t>(p);
+      const int64_t slot = p * a.room;
+      const Range sums = a.of_round(*call.in[1].row_as<const int32_t>(p));
       team.barrier();
       product.run(team, y, tiles.begin(p), tiles.first(p));
       team.barrier();
@@ -146,7 +147,7 @@ struct LinearReturn {
                .weight = call.in[4].as<const float>() + slot * a.top_k,
                .place = call.in[5].as<const int32_t>() + slot * a.top_k,
                .y = z + slot * C,
-               .rows = n,
+               .rows = sums.size(),
                .k = a.top_k,
                .cols = C,
                .x_stride = C,
@@ -155,10 +156,11 @@ struct LinearReturn {
               team, isa);
       team.barrier();
       if (team.index != 0) return;
-      if (n > 0) {
-        pending.push_back(endpoint.put_async(returned + a.rank * a.slots * a.row_bytes, p,
+      if (!sums.empty()) {
+        const int64_t to = a.rank * a.slots + sums.begin;
+        pending.push_back(endpoint.put_async(returned + to * a.row_bytes, p,
                                              reinterpret_cast<std::byte*>(z + slot * C),
-                                             {.row_bytes = n * a.row_bytes}, tag));
+                                             {.row_bytes = sums.size() * a.row_bytes}, tag));
       }
       endpoint.signal(counter, p, fabric::SignalOp::add, 1, tag);
     });

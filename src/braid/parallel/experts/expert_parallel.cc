@@ -116,6 +116,7 @@ LayoutPlan expert_parallel(const Program& program, const RankDegrees& degrees) {
     pin_experts(plan, program, std::move(parts));
   }
   plan.groups = degrees.groups;
+  plan.expert_memory = degrees.expert_memory;
   if (ep > 1 && ep < ranks) divide_widths(plan, program, ep);
   if (plan.groups > 1) divide_head(plan, program);
   return plan;
@@ -156,6 +157,19 @@ LayoutPlan with_divided_rows(LayoutPlan plan, const Program& program) {
     }
   }
   return plan;
+}
+
+int64_t exchange_room(const LayoutPlan& plan, const Program& program, int64_t S) {
+  if (plan.expert_memory == 0) return S;
+  int64_t slot = 1;  // bytes: a row and its sum, and what each of the row's experts makes
+  for (const Op& op : program.ops) {
+    if (op.def != &ops::kExpertGated) continue;
+    const ValueType& x = program.value(op.inputs[0]).type;
+    const int64_t C = x.shape[1], F = program.value(op.outputs[0]).type.shape[1];
+    const int64_t k = program.expert_rows(1);
+    slot = std::max(slot, bytes_of(x.dtype, 2 * C) + k * bytes_of(x.dtype, F + C));
+  }
+  return std::clamp<int64_t>(plan.expert_memory / (plan.ranks() * slot), 1, S);
 }
 
 std::string expert_placement(const Program& of_rank, int P) {

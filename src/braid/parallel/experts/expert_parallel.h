@@ -22,6 +22,7 @@ struct RankDegrees {
   int tp = 1;
   int ep = 1;
   int groups = 1;
+  int64_t expert_memory = 0;  // of the plan
 
   int ranks() const { return tp * groups; }
 };
@@ -37,6 +38,10 @@ int expert_sets(const LayoutPlan& plan);
 // The plan with rows divided as well, between blocks and for the exchange (exchange.h): what each
 // token computes beside its experts, the shared experts, is whole on every rank.
 LayoutPlan with_divided_rows(LayoutPlan plan, const Program& program);
+
+// Slots of a rank for another's rows in a round of the exchange, of S rows at capacity: as many as
+// the plan's expert_memory holds, 1 at least.
+int64_t exchange_room(const LayoutPlan& plan, const Program& program, int64_t S);
 
 // Text: the place of a rank's experts; empty: the Program has no experts.
 std::string expert_placement(const Program& of_rank, int P);
