@@ -44,7 +44,9 @@ TEST_F(ExpertsCliTest, JsonHasTheSameLoadHoweverRanksDivideTheExperts) {
   }
   for (const Outcome& o : job(2, {run("--ep 2 --schedule sbo")})) {
     EXPECT_EQ(o.status, 0) << o.err;
-    if (!o.out.empty()) EXPECT_EQ(json::parse(o.out).at("experts"), loads);
+    if (!o.out.empty()) {
+      EXPECT_EQ(json::parse(o.out).at("experts"), loads);
+    }
   }
   EXPECT_FALSE(
       json::parse(braid("run -m " + gguf() + " -p a -n 1 --json").out).contains("experts"));
@@ -55,7 +57,8 @@ TEST_F(ExpertsCliTest, ATraceHasTheLoadOfEachStep) {
     const Outcome o = braid(run(fmt::format("--trace {} {}", path("trace.json"), sharing)));
     ASSERT_EQ(o.status, 0) << o.err;
     int64_t rows = 0;
-    for (const json& event : json::parse(read(path("trace.json"))).at("traceEvents")) {
+    const json trace = json::parse(read(path("trace.json")));
+    for (const json& event : trace.at("traceEvents")) {
       if (event.at("ph") != "X" || !event.at("args").contains("experts")) continue;
       for (const json& n : event.at("args").at("experts").at("rows")) rows += n.get<int64_t>();
     }
