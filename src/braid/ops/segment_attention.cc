@@ -260,6 +260,17 @@ int SegmentAttentionAttrs::parts() const {
   return parts;
 }
 
+namespace {
+
+// The sum of clamp(first + r, 0, most) over r in [0, rows).
+int64_t clamped_sum(int64_t first, int64_t rows, int64_t most) {
+  const int64_t begin = std::clamp<int64_t>(-first, 0, rows);
+  const int64_t end = std::clamp<int64_t>(most - first, begin, rows);
+  return (end - begin) * (2 * first + begin + end - 1) / 2 + (rows - end) * most;
+}
+
+}  // namespace
+
 std::vector<double> SegmentAttentionAttrs::pairs(std::optional<int> part) const {
   std::vector<double> pairs(static_cast<size_t>(last_phase()) + 1);
   for (const QSegment& s : q) {
@@ -267,13 +278,13 @@ std::vector<double> SegmentAttentionAttrs::pairs(std::optional<int> part) const 
     for (int i = s.kv_begin; i < s.kv_end; ++i) {
       const KvSegment& keys = kv[i];
       double& sum = pairs[std::max(s.phase, keys.phase)];
-      if (window_left == kUnlimited && window_right == kUnlimited) {
-        sum += static_cast<double>(s.rows) * static_cast<double>(keys.rows);
-        continue;
+      const int64_t at = s.position - keys.position;
+      int64_t seen = s.rows * keys.rows;
+      if (window_right != kUnlimited) {
+        seen = clamped_sum(at + window_right + 1, s.rows, keys.rows);
       }
-      for (int64_t r = 0; r < s.rows; ++r) {
-        sum += static_cast<double>(visible(s.position + r, keys).size());
-      }
+      if (window_left != kUnlimited) seen -= clamped_sum(at - window_left, s.rows, keys.rows);
+      sum += static_cast<double>(seen);
     }
   }
   return pairs;
