@@ -34,6 +34,7 @@ struct BenchOptions {
   std::vector<int64_t> decodes = {128};
   std::vector<int64_t> batches = {1};
   std::vector<int64_t> depths = {0};
+  int64_t own = 0;    // sequences of each rank's own
   int64_t chunk = 0;  // 0: the generator's
   int repetitions = 5;
   std::string output = "table";
@@ -66,6 +67,7 @@ void check(const BenchOptions& o) {
   for (int64_t decode : o.decodes) require_between("-n", decode, 0, kMostTokens);
   for (int64_t depth : o.depths) require_between("-d", depth, 0, kMostTokens);
   for (int64_t batch : o.batches) require_between("--batch", batch, 1, kMostSequences);
+  require_between("--own", o.own, 0, kMostSequences);
   require_between("-r", o.repetitions, 1, 1000);
   require_between("--chunk", o.chunk, 0, kMostTokens);
   const size_t rows = rows_of(o).size();
@@ -76,7 +78,9 @@ void check(const BenchOptions& o) {
   }
 }
 
-void measure(Generator& generator, const BenchOptions& o, int warm_ups, BenchResult& row) {
+void measure(Generator& generator, const BenchOptions& o, int ranks, int warm_ups,
+             BenchResult& row) {
+  if (row.decode > 0) row.own = ranks * o.own;
   const bool decode = row.decode > 0;
   const int64_t tokens = row.prompt + row.decode;
   const int64_t chunk = decode ? 1 : generator.prefill_chunk();
@@ -85,12 +89,13 @@ void measure(Generator& generator, const BenchOptions& o, int warm_ups, BenchRes
   generator.advance(0, row.depth, generator.prefill_chunk(), row.batch);
   // Warm up. On a GPU a step's first run loads kernels, its second becomes a graph.
   for (int i = 0; i < warm_ups; ++i) {
-    generator.advance(row.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, row.batch);
+    generator.advance(row.depth, decode ? std::min<int64_t>(3, tokens) : tokens, chunk, row.batch,
+                      o.own);
   }
   for (int i = 0; i < o.repetitions; ++i) {
     progress.announce(fmt::format("{}: {} of {}", row.name(), i + 1, o.repetitions));
     const double start = steady_seconds();
-    row.loop = generator.advance(row.depth, tokens, chunk, row.batch);
+    row.loop = generator.advance(row.depth, tokens, chunk, row.batch, o.own);
     row.seconds.push_back(steady_seconds() - start);
   }
 }
@@ -119,8 +124,9 @@ double decode_bytes(const Model& model, DType kv_dtype, const BenchResult& row) 
   const ModelConfig& c = model.config();
   const double embedding = c.tied_head ? 0 : static_cast<double>(model.weight_bytes("token_embd"));
   return static_cast<double>(model.weight_bytes() - model.expert_bytes()) - embedding +
-         chosen_expert_bytes(model, row.batch) +
-         static_cast<double>(row.batch) * keys_of(row) *
+         chosen_expert_bytes(model, row.batch + row.own) +
+         (static_cast<double>(row.batch) * keys_of(row) +
+          static_cast<double>(row.own * Generator::kOwnCached)) *
              static_cast<double>(c.layers * bytes_of(kv_dtype, c.cached_numbers()));
 }
 
@@ -178,6 +184,12 @@ void bench(const BenchOptions& o, job::Job* job) {
     config.max_context = std::max(config.max_context, row.depth + row.prompt + row.decode + 1);
     config.sequences = std::max(config.sequences, row.batch);
   }
+  if (o.own > 0 && !config.sp) {
+    fail(ErrorCode::kInvalidArgument, "--own: ranks have sequences of their own with --sp alone");
+  }
+  // Room for the ranks' own sequences.
+  const int64_t own_tokens = Generator::kOwnCached + std::ranges::max(o.decodes) + kPageSize;
+  config.max_context += config.tp * o.own * own_tokens;
   if (o.chunk > 0) config.prefill_chunk = o.chunk;
   if (o.no_communication && config.tp == 1) {
     fail(ErrorCode::kInvalidArgument,
@@ -188,7 +200,7 @@ void bench(const BenchOptions& o, job::Job* job) {
   BenchReport report(format, config, generator, model, measure_roof(generator, config));
   parallel.watch_cores();
   for (BenchResult& row : rows) {
-    measure(generator, o, config.device.cuda ? 2 : 1, row);
+    measure(generator, o, config.tp, config.device.cuda ? 2 : 1, row);
     if (row.decode > 0) row.bytes = decode_bytes(model, generator.kv_dtype(), row);
     row.flops = row.decode > 0 ? decode_flops(model, row) : prompt_flops(model, row);
     if (&row == rows.data()) parallel.announce();  // behind all that may refuse the work
@@ -216,6 +228,11 @@ void add_bench(CLI::App& app) {
   add_list("-n", options->decodes, "tokens to decode (0: skip); also several");
   add_list("-b,--batch", options->batches, "sequences that are decoded together; also several");
   add_list("-d", options->depths, "tokens in the KV cache before; also several");
+  command
+      ->add_option("--own", options->own,
+                   "with --sp: each rank decodes so many sequences of its own besides, behind 1024 "
+                   "tokens")
+      ->capture_default_str();
   command
       ->add_option("--chunk", options->chunk,
                    "tokens of the prompt in one step (0: 512, on a GPU 8192)")

@@ -108,13 +108,15 @@ std::string csv_field(const nlohmann::ordered_json& value) {
 std::string BenchResult::name() const {
   std::string text = decode > 0 ? fmt::format("tg{}", decode) : fmt::format("pp{}", prompt);
   if (depth > 0) text += fmt::format(" @ d{}", depth);
+  if (own > 0) text += fmt::format(", {} own", own);
   if (!communication) text += ", no communication";
   return text;
 }
 
 std::vector<double> BenchResult::tokens_per_s() const {
   std::vector<double> rates;
-  for (double s : seconds) rates.push_back(static_cast<double>(batch * (prompt + decode)) / s);
+  const auto tokens = static_cast<double>((batch + own) * (prompt + decode));
+  for (double s : seconds) rates.push_back(tokens / s);
   return rates;
 }
 
@@ -131,7 +133,7 @@ double BenchResult::spread() const {
 }
 
 double BenchResult::step_seconds() const {
-  return static_cast<double>(batch * (decode > 0 ? 1 : prompt)) / mean();
+  return static_cast<double>((batch + own) * (decode > 0 ? 1 : prompt)) / mean();
 }
 
 double BenchResult::floor_share(const Roof& roof) const {

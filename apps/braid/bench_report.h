@@ -21,6 +21,7 @@ struct BenchResult {
   int64_t decode = 0;  // tokens of each sequence; 0: the row is a prompt
   int64_t depth = 0;   // tokens in the KV cache before
   int64_t batch = 1;   // sequences that are decoded together
+  int64_t own = 0;     // short sequences besides, each a rank's own
   bool communication = true;
   std::vector<double> seconds;  // of each repetition
   double bytes = 0;             // weights and KV that a decode step must read; 0 for a prompt

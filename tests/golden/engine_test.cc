@@ -163,15 +163,26 @@ TEST_F(EngineTest, RanksDividePromptsOfManyRequests) {
   }
   const std::vector<Answer> want = engine_->generate_all(requests);
   const std::vector<double> scores = engine_->score(requests[0].prompt);
-  for (const SpMode mode : {SpMode::ring, SpMode::ulysses}) {
-    config_.tp = 2;
+  struct Division {
+    SpMode mode;
+    int ranks;
+    int64_t own_prompt;  // longer prompts are divided; 0: the engine's choice, above all here
+  };
+  for (const auto& [mode, ranks, own] : {Division{SpMode::ring, 2, 0},
+                                         {SpMode::ring, 3, 20},
+                                         {SpMode::ulysses, 2, 1},
+                                         {SpMode::ring, 2, 1}}) {
+    SCOPED_TRACE(fmt::format("{} over {}, {} tokens", to_string(mode), ranks, own));
+    config_.tp = ranks;
     config_.sp = SequenceParallel{.mode = mode};
     limits_.scheduler.max_step_tokens = mode == SpMode::ring ? 0 : 128;
+    limits_.scheduler.own_prompt = own;
     Engine divided(folder_.path().string(), config_, limits_);
     EXPECT_EQ(divided.limits().max_step_tokens, mode == SpMode::ring ? 256 : 128);
+    EXPECT_EQ(divided.limits().own_prompt, own == 0 ? 512 : own);
     const std::vector<Answer> got = divided.generate_all(requests);
     for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(ids_of(got[i]), ids_of(want[i])) << to_string(mode) << " " << i;
+      EXPECT_EQ(ids_of(got[i]), ids_of(want[i])) << i;
       ASSERT_EQ(got[i].prompt.size(), want[i].prompt.size());
     }
     const std::vector<double> again = divided.score(requests[0].prompt);

@@ -74,7 +74,8 @@ class Ranks {
   void decode(int late, std::optional<milliseconds> by) {
     Batch batch(kPageSize);
     batch.add(std::vector<int32_t>{5}, kTokens, pages_, 1);
-    const ApartStep step(batch, kPageSize, owners_, planner_.windows());
+    HeldKeys keys(owners_, kPageSize, false);
+    const ApartStep step(batch, owners_, keys, planner_.windows());
     const auto executors =
         bind(planner_.plan_apart(*strategy_, key_for_apart(step.tokens(), 1, 1)), step);
     run(executors, late, by, [&](int rank) {

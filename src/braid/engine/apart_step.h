@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "braid/engine/kv_owners.h"
+#include "braid/engine/held_keys.h"
 #include "braid/engine/step_planner.h"
 
 namespace braid {
@@ -12,9 +12,9 @@ namespace braid {
 // ranks; a new key goes to the rank with most room.
 class ApartStep : public StepInputs {
  public:
-  // Places the new keys in `owners`. `batch` must outlive this object; `windows` are the windows of
-  // the model's attention. Cost: proportional to the keys of the sequences.
-  ApartStep(const Batch& batch, int64_t page_size, KvOwners& owners,
+  // Places the new keys in `owners`. `batch` and the lists of `keys` must outlive this object;
+  // `windows` are the windows of the model's attention.
+  ApartStep(const Batch& batch, KvOwners& owners, HeldKeys& keys,
             const std::vector<int64_t>& windows);
 
   const SequenceLayout& tokens() const { return tokens_; }  // by even parts of the batch
@@ -29,17 +29,17 @@ class ApartStep : public StepInputs {
  private:
   // A rank's inputs.
   struct Share {
-    std::vector<std::vector<int32_t>> slots;  // [S][keys]
-    std::vector<int32_t> begin;               // [W, T]
-    std::vector<int32_t> end;                 // [T]
-    std::vector<int32_t> new_slots;           // [T]
+    std::vector<int32_t> begin;      // [W, T]
+    std::vector<int32_t> end;        // [T]
+    std::vector<int32_t> new_slots;  // [T]
   };
 
   const Batch& batch_;
   Work work_;
   SequenceLayout tokens_;
-  std::vector<int32_t> rows_;  // [T]
-  std::vector<Share> shares_;  // [ranks]
+  std::vector<const HeldKeys::Sequence*> sequences_;  // [S]
+  std::vector<int32_t> rows_;                         // [T]
+  std::vector<Share> shares_;                         // [ranks]
 };
 
 }  // namespace braid

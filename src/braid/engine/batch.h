@@ -19,7 +19,7 @@ class Batch {
 
   // Adds the next tokens of a sequence with `cached` tokens already in the KV cache; `pages` hold
   // room for all tokens. Logits are wanted for the last `scored` tokens. `group`: the group with
-  // the sequence's keys (`--dp`); -1: any group.
+  // the sequence's keys (`--dp`), or the rank whose own the sequence is (LocalStep); -1: any.
   void add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
            int64_t scored, int group = -1);
 

@@ -36,7 +36,8 @@ int64_t row_capacity(int64_t rows) {
 
 bool ContextKey::operator==(const ContextKey& other) const {
   return strategy == other.strategy && every_row == other.every_row && kind == other.kind &&
-         q == other.q && kv == other.kv && sequences == other.sequences && mesh == other.mesh &&
+         q == other.q && kv == other.kv && sequences == other.sequences && own == other.own &&
+         mesh == other.mesh &&
          std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
                     other.micro_batches.end());
 }
@@ -76,6 +77,14 @@ ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_
   return key;
 }
 
+ContextKey key_for_local(int ranks, int64_t guests, int64_t own, int64_t caches, int64_t rows) {
+  const auto capacity = [](int64_t n) { return n == 0 ? 0 : token_capacity(n); };
+  const int64_t each = capacity(guests) + capacity(own);
+  ContextKey key = key_for_apart(even_layout(ranks * each, ranks), caches, rows);
+  key.own = capacity(own);
+  return key;
+}
+
 std::string to_string(const ContextKey& key) {
   if (key.kind == ContextKey::Kind::gather) {
     return fmt::format("{} keys to rank 0", key.kv.length());
@@ -91,6 +100,10 @@ std::string to_string(const ContextKey& key) {
   if (key.kind == ContextKey::Kind::tokens) {
     return fmt::format("{} tokens over {} ranks, {} keys, {} rows", tokens, key.q.ranks.size(),
                        key.kv.length(), rows);
+  }
+  if (key.own > 0) {
+    return fmt::format("{} guests and {} own tokens on each of {} ranks, {} rows",
+                       key.q.max_rows() - key.own, key.own, key.q.ranks.size(), rows);
   }
   if (key.kind == ContextKey::Kind::apart) {
     return fmt::format("{} tokens of {} sequences to the keys on {} ranks, {} rows", tokens,

@@ -26,6 +26,7 @@ struct ContextKey {
   Kind kind = Kind::ranks;
   SequenceLayout q, kv;   // for kinds tokens and gather; apart uses q alone
   int64_t sequences = 0;  // of apart
+  int64_t own = 0;        // of apart: own rows of each rank (KeysApart)
   int mesh = 0;           // of tokens: index into the runner's meshes
 
   bool operator==(const ContextKey& other) const;
@@ -44,6 +45,11 @@ ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int
 
 // Capacities for the divided tokens of some sequences with keys that stay in place.
 ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_t rows);
+
+// The same with own rows: `guests` and `own` are the most rows of a rank. Each rounds up to a power
+// of two or an eighth, so that sequences join and leave without a new plan; `caches` rank caches of
+// keys are listed.
+ContextKey key_for_local(int ranks, int64_t guests, int64_t own, int64_t caches, int64_t rows);
 
 // "512+512 tokens, 8+8 sequences, 1+1 rows".
 std::string to_string(const ContextKey& key);

@@ -8,6 +8,7 @@
 #include "braid/base/math.h"
 #include "braid/engine/requests/kv_room.h"
 #include "braid/engine/sampling_defaults.h"
+#include "braid/engine/sequence_ranks.h"
 #include "braid/io/model_lookup.h"
 
 namespace braid {
@@ -58,6 +59,11 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   }
   limits_.prompts_alone = divides;
   limits_.groups = config_.dp;
+  const int64_t slots = cache.pages * cache.page_size;
+  if (divides && (config_.sp->apart || keys_apart(slots, config_.device.cuda))) {
+    limits_.groups = config_.tp;
+    if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
+  }
   if (limits_.max_step_tokens == 0) {
     limits_.max_step_tokens =
         std::max(divides ? room.context : kStepTokens, limits_.max_running + cache.page_size);

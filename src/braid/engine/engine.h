@@ -52,9 +52,10 @@ class Engine {
 
   // Loads the model at `path` and starts the ranks. Fails as Model and Runner fail; with kResource
   // if the KV cache has no room; on GPUs, where all steps are planned here, if the strategy is
-  // refused. With config.sp ranks divide each prompt in steps without other requests, rank 0
-  // computes the answers, and the host samples. limits.scheduler.max_step_tokens 0 means 512, with
-  // config.sp the whole context.
+  // refused. With config.sp ranks divide each long prompt in a step without other requests; where
+  // ranks keep keys of their own (keys_apart), short prompts go to one rank each and share steps.
+  // The host samples. limits.scheduler.max_step_tokens 0 means 512, with config.sp the whole
+  // context.
   Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits = {});
   // The same for a loaded model.
   Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,

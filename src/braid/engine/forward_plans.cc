@@ -71,9 +71,11 @@ PlannedForward ForwardPlanner::plan_apart(const OpScheduler& strategy, const Con
   SequenceLayout none;
   none.ranks.resize(key.q.ranks.size());
   LayoutPlan layout = sequence_parallel(program, mesh_.value(), key.q, none);
-  layout.tokens->apart = KeysApart{.sequences = key.sequences,
-                                   .slots = cache_.pages * cache_.page_size,
-                                   .windows = attention_windows(program)};
+  const int64_t slots = cache_.pages * cache_.page_size;
+  layout.tokens->apart =
+      key.own > 0 ? KeysApart{.slots = key.sequences * slots, .windows = {}, .own = key.own}
+                  : KeysApart{.sequences = key.sequences, .slots = slots, .windows = {}};
+  layout.tokens->apart->windows = attention_windows(program);
   return plan_lowered(strategy, lower(program, layout),
                       {key.micro_batches.begin(), key.micro_batches.size()}, model);
 }

@@ -281,36 +281,50 @@ std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first
   return scores;
 }
 
-LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences) {
+LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences,
+                             int64_t own) {
   BRAID_CHECK(cached + tokens <= config_.max_context && sequences <= config_.sequences);
-  // Each sequence gets other tokens: equal tokens would choose the same experts.
-  std::vector<std::vector<int32_t>> ids(sequences);
-  for (int64_t s = 0; s < sequences; ++s) {
-    for (int64_t i = 0; i < cached + tokens; ++i) {
-      ids[static_cast<size_t>(s)].push_back(
-          static_cast<int32_t>((i * 7919 + s * 104729) % model_.config().V));
+  struct Advanced {
+    std::vector<int32_t> ids;
+    std::unique_ptr<KvLease> lease;
+    int64_t cached = 0;
+    int group = -1;
+  };
+  std::vector<Advanced> all;
+  const bool decodes = chunk == 1 && tokens > 0;
+  const auto add_sequence = [&](int64_t before, int group) {
+    Advanced& a = all.emplace_back(Advanced{{}, std::make_unique<KvLease>(pages_), before, group});
+    // Each sequence gets other tokens: equal tokens would choose the same experts.
+    const auto s = std::ssize(all) - 1;
+    for (int64_t i = 0; i < before + tokens; ++i) {
+      a.ids.push_back(static_cast<int32_t>((i * 7919 + s * 104729) % model_.config().V));
     }
-  }
-  // A sequence has the same pages in each call, so a call finds keys of the call before.
-  std::vector<std::unique_ptr<KvLease>> leases;
-  for (int64_t s = 0; s < sequences; ++s) {
-    leases.push_back(std::make_unique<KvLease>(pages_));
-    if (sequences > 1) leases.back()->hold(config_.max_context);
+    // A sequence has the same pages in each call, so a call finds keys of the call before.
+    if (own > 0) {
+      a.lease->hold(before + tokens);
+    } else if (sequences > 1) {
+      a.lease->hold(config_.max_context);
+    }
+  };
+  for (int64_t s = 0; s < sequences; ++s) add_sequence(cached, -1);
+  for (int64_t s = 0; decodes && s < own * config_.tp; ++s) {
+    add_sequence(kOwnCached, static_cast<int>(s % config_.tp));
   }
   Batch batch(kPageSize);
-  const auto add = [&](size_t s, int64_t begin, int64_t end) {
-    batch.add(std::span(ids[s]).subspan(begin, end - begin), begin, leases[s]->hold(end), 1);
+  const auto add = [&](const Advanced& a, int64_t begin, int64_t end) {
+    batch.add(std::span(a.ids).subspan(begin, end - begin), begin, a.lease->hold(end), 1, a.group);
   };
-  if (chunk == 1 && tokens > 0) {
+  if (decodes) {
     // The first pass, then one for each token but the last.
     LoopRequest request{.limit = tokens, .trace = static_cast<bool>(config_.on_loop)};
-    for (size_t s = 0; s < leases.size(); ++s) {
-      add(s, cached, cached + 1);
-      request.sequences.push_back(
-          {.prompt = std::span(ids[s]).first(cached + 1),
-           .hold = [&, held = leases[s].get()](int64_t n) -> std::span<const int32_t> {
-             return held->hold(std::min(n, cached + tokens));
-           }});
+    for (const Advanced& a : all) {
+      add(a, a.cached, a.cached + 1);
+      request.sequences.push_back({.prompt = std::span(a.ids).first(a.cached + 1),
+                                   .hold = [held = a.lease.get(), most = a.cached + tokens](
+                                               int64_t n) -> std::span<const int32_t> {
+                                     return held->hold(std::min(n, most));
+                                   },
+                                   .group = a.group});
     }
     runner_->step(batch);
     const auto loop = runner_->loop(std::move(request));
@@ -321,11 +335,11 @@ LoopStats Generator::advance(int64_t cached, int64_t tokens, int64_t chunk, int6
     }
     return finish(*loop);
   }
-  for (size_t s = 0; s < leases.size(); ++s) {
+  for (const Advanced& a : all) {
     for (int64_t done = cached; done < cached + tokens;) {
       const int64_t end = std::min(done + chunk, cached + tokens);
       batch.clear();
-      add(s, done, end);
+      add(a, done, end);
       runner_->step(batch);
       done = end;
     }

@@ -137,8 +137,12 @@ class Generator {
 
   // Forward passes alone, for benchmarks, with arbitrary tokens: `tokens` more for each of
   // `sequences` sequences with `cached` tokens, one sequence after the other in steps of at most
-  // `chunk` tokens; with `chunk` 1 all sequences together, token by token like answers.
-  LoopStats advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences = 1);
+  // `chunk` tokens; with `chunk` 1 all sequences together, token by token like answers. Then each
+  // rank that divides prompts has `own` sequences of its own besides, with kOwnCached tokens
+  // before.
+  LoopStats advance(int64_t cached, int64_t tokens, int64_t chunk, int64_t sequences = 1,
+                    int64_t own = 0);
+  static constexpr int64_t kOwnCached = 1024;
 
  private:
   LoopStats finish(const TokenLoop& loop) const;

@@ -12,7 +12,8 @@ std::span<const SampledToken> HostLoop::next() {
     batch_.clear();
     for (const LoopSlot& slot : slots_) {
       const int64_t tokens = slot.tokens();
-      batch_.add({&slot.generated.back(), 1}, tokens - 1, slot.sequence.hold(tokens), 1);
+      batch_.add({&slot.generated.back(), 1}, tokens - 1, slot.sequence.hold(tokens), 1,
+                 slot.sequence.group);
     }
     logits_ = runner_.run(batch_);
   }

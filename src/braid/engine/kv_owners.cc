@@ -4,8 +4,14 @@
 #include <functional>
 
 #include "braid/base/error.h"
+#include "braid/base/math.h"
 
 namespace braid {
+namespace {
+
+constexpr int64_t kBlock = 64;  // slots that count their changes together
+
+}  // namespace
 
 void append(SequenceLayout& layout, int rank, int64_t position) {
   auto& runs = layout.ranks.at(rank);
@@ -22,6 +28,7 @@ KvOwners::KvOwners(int ranks, int64_t slots, int64_t room)
               slots);
   held_.resize(slots);
   own_.resize(ranks);
+  changes_.resize(ceil_div(slots, kBlock));
 }
 
 int64_t KvOwners::left(int rank) const {
@@ -33,10 +40,6 @@ int64_t KvOwners::used() const {
   int64_t most = 0;
   for (const Own& own : own_) most = std::max(most, own.next);
   return most;
-}
-
-bool KvOwners::written(int64_t begin, int64_t end) const {
-  return std::find(owner_.begin() + begin, owner_.begin() + end, -1) == owner_.begin() + end;
 }
 
 int KvOwners::roomiest() const {
@@ -54,6 +57,13 @@ void KvOwners::forget(int32_t slot) {
   free.push_back(held_[slot]);
   std::ranges::push_heap(free, std::greater<>());
   owner = -1;
+  ++changes_[slot / kBlock];
+}
+
+uint32_t KvOwners::changes(int64_t begin, int64_t end) const {
+  uint32_t sum = 0;
+  for (int64_t i = begin / kBlock; i * kBlock < end; ++i) sum += changes_[i];
+  return sum;
 }
 
 void KvOwners::write(int32_t slot, int rank) {
@@ -73,7 +83,7 @@ void KvOwners::write(int32_t slot, int rank) {
   own.free.pop_back();
 }
 
-void KvOwners::adopt(std::span<const int32_t> slots) {
+void KvOwners::adopt(std::span<const int32_t> slots, int rank) {
   if (!apart()) return;
   std::vector<int32_t> missing;
   for (int32_t slot : slots) {
@@ -81,8 +91,8 @@ void KvOwners::adopt(std::span<const int32_t> slots) {
   }
   const auto n = std::ssize(missing);
   for (int64_t i = 0; i < n; ++i) {
-    const auto even = static_cast<int>(i * ranks_ / n);
-    write(missing[i], left(even) > 0 ? even : roomiest());
+    const int wanted = rank >= 0 ? rank : static_cast<int>(i * ranks_ / n);
+    write(missing[i], left(wanted) > 0 ? wanted : roomiest());
   }
 }
 

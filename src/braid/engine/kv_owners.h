@@ -21,16 +21,17 @@ class KvOwners {
 
   int ranks() const { return ranks_; }
   bool apart() const { return room_ > 0; }
+  int64_t room() const { return room_; }  // keys of a rank, if apart()
 
   // Makes `rank` the only owner of the slot. Requires: the rank has room.
   void write(int32_t slot, int rank);
-  // Spreads the slots without an owner over the ranks: a benchmark supposes cached tokens without
-  // writing them. Nearly free if all slots are written.
-  void adopt(std::span<const int32_t> slots);
-  // Whether each of the slots [begin, end) is written.
-  bool written(int64_t begin, int64_t end) const;
+  // Spreads the slots without an owner over the ranks, or gives all to `rank` if it has room: a
+  // benchmark supposes cached tokens without writing them.
+  void adopt(std::span<const int32_t> slots, int rank = -1);
   // Removes the slot's owner and copies.
   void forget(int32_t slot);
+  // How often slots in [begin, end), and few around, have lost their owner, if apart().
+  uint32_t changes(int64_t begin, int64_t end) const;
   void copy_to_first(int32_t slot) { first_.at(slot) = true; }
 
   bool on_first(int32_t slot) const { return first_.at(slot); }
@@ -58,10 +59,11 @@ class KvOwners {
 
   int ranks_;
   int64_t room_;
-  std::vector<int16_t> owner_;  // [slots], -1: no owner
-  std::vector<bool> first_;     // [slots], rank 0 has a copy
-  std::vector<int32_t> held_;   // [slots], the slot in the owner's cache, if apart()
-  std::vector<Own> own_;        // [ranks], if apart()
+  std::vector<int16_t> owner_;     // [slots], -1: no owner
+  std::vector<bool> first_;        // [slots], rank 0 has a copy
+  std::vector<int32_t> held_;      // [slots], the slot in the owner's cache, if apart()
+  std::vector<Own> own_;           // [ranks], if apart()
+  std::vector<uint32_t> changes_;  // [ceil(slots / kBlock)], if apart()
 };
 
 // Appends one position to a rank's runs.

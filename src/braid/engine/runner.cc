@@ -31,7 +31,7 @@ InlineVector<Extents, kMaxMicroBatches> counts_for(const PlannedStep& step, int 
   const int ranks = step.bound->ranks() / step.groups;
   for (const Work& work : step.works_of(rank)) {
     Extents n = work.extents;
-    n.shard = even_part(n.token, ranks, rank % ranks).size();
+    n.shard = step.inputs->rows_of(rank).value_or(even_part(n.token, ranks, rank % ranks).size());
     counts.push_back(n);
   }
   return counts;

@@ -28,7 +28,9 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       apart_strategy_(world.samples_on_device() ? find_strategy("sequential") : strategies_[0]),
       windows_(on_first_.windows()),
       owners_(P_, cache.pages * cache.page_size,
-              apart_ ? rank_cache(cache, P_).pages * cache.page_size : 0) {
+              apart_ ? rank_cache(cache, P_).pages * cache.page_size : 0),
+      keys_(owners_, cache.page_size,
+            std::ranges::any_of(windows_, [](int64_t w) { return w > 0; })) {
   const auto add = [&](const SequenceMesh& mesh) {
     planners_.push_back(std::make_unique<const ForwardPlanner>(
         model, apart_ ? rank_cache(cache, P_) : cache, world.catalogs(mesh.ranks()), mesh.topology,
@@ -94,19 +96,15 @@ PlannedStep SequenceRanks::prepare_first(const Batch& batch) {
 PlannedStep SequenceRanks::prepare(const Batch& batch) {
   step_.reset();
   apart_step_.reset();
+  local_step_.reset();
   alone_ = nullptr;
   const OpScheduler& strategy = *strategies_[0];
   if (apart_) {
-    for (int32_t slot : batch.slots()) owners_.forget(slot);
-    for (size_t s = 0; s < batch.sequences().size(); ++s) {
-      const std::span<const int32_t> pages = batch.pages_of(s);
-      const int64_t cached = batch.sequences()[s].cached, size = shape_.page_size;
-      for (int64_t i = 0; i * size < cached; ++i) {
-        const int64_t first = pages[i] * size;
-        if (owners_.written(first, first + std::min(size, cached - i * size))) continue;
-        owners_.adopt(slots_of(pages, size, cached));
-        break;
-      }
+    prepare_owners(batch);
+    const std::vector<int> homes = LocalStep::homes(batch, owners_, keys_);
+    if (std::ranges::any_of(homes, [](int home) { return home >= 0; })) {
+      local_step_.emplace(batch, homes, owners_, keys_, windows_);
+      return prepare_apart(batch, local_step_->key(), *local_step_, local_step_->work());
     }
   }
   if (const std::optional<size_t> chosen = way(batch)) {
@@ -139,18 +137,40 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
   return {bound, &cut_, cut_.works(), batch.pages_end()};
 }
 
+void SequenceRanks::prepare_owners(const Batch& batch) {
+  const int64_t size = shape_.page_size;
+  for (size_t t = 0; t < batch.slots().size(); ++t) {
+    const int32_t slot = batch.slots()[t];
+    // A page's first token: nothing is left of the page's last sequence.
+    const int64_t last = batch.positions()[t] % size == 0 ? slot + size : slot + 1;
+    for (int32_t i = slot; i < last; ++i) owners_.forget(i);
+  }
+  keys_.begin_step();
+  for (size_t s = 0; s < batch.sequences().size(); ++s) {
+    const std::span<const int32_t> pages = batch.pages_of(s);
+    const int64_t cached = batch.sequences()[s].cached;
+    if (keys_.complete(pages, cached)) continue;
+    owners_.adopt(slots_of(pages, size, cached), batch.group_of(s));
+  }
+}
+
 int64_t SequenceRanks::pages_end(const Batch& batch) const {
   return apart_ ? ceil_div(owners_.used(), shape_.page_size) : batch.pages_end();
 }
 
 PlannedStep SequenceRanks::prepare_apart(const Batch& batch) {
-  apart_step_.emplace(batch, shape_.page_size, owners_, windows_);
+  apart_step_.emplace(batch, owners_, keys_, windows_);
   const ContextKey key =
       key_for_apart(apart_step_->tokens(), std::ssize(batch.sequences()), batch.extents().row);
+  return prepare_apart(batch, key, *apart_step_, apart_step_->work());
+}
+
+PlannedStep SequenceRanks::prepare_apart(const Batch& batch, const ContextKey& key,
+                                         const StepInputs& inputs, const Work& work) {
   const auto bound = plans_.get(key, [&] {
     return world_.bound(key, over_ranks().plan_apart(*apart_strategy_, key, cost()));
   });
-  return {bound, &*apart_step_, {&apart_step_->work(), 1}, pages_end(batch)};
+  return {bound, &inputs, {&work, 1}, pages_end(batch)};
 }
 
 // Among several strategies the fastest in simulation.

@@ -4,6 +4,7 @@
 
 #include "braid/engine/apart_step.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/local_step.h"
 #include "braid/engine/mesh_choice.h"
 #include "braid/engine/prompt_choice.h"
 #include "braid/engine/sequence_step.h"
@@ -17,7 +18,7 @@ namespace braid {
 // PromptChoice says for each length which mesh computes the prompt, or that rank 0 does. All other
 // batches, above all decode steps, are computed in either way:
 // - keys_apart(): each rank has room for a share of the keys. Queries go to the keys, and new keys
-//   to the rank with most room (ApartStep).
+//   to the rank with most room (ApartStep). Sequences with a group stay on its rank (LocalStep).
 // - Else every rank has room for all keys. Rank 0 computes the batch alone, by the plans of a job
 //   with a single rank, after a step that gathers missing keys of the batch's sequences.
 class SequenceRanks : public StepPlanner {
@@ -49,7 +50,11 @@ class SequenceRanks : public StepPlanner {
   bool has_room(int64_t tokens, int ranks) const;
   // The planner over all ranks, for steps alike in every mode.
   const ForwardPlanner& over_ranks() const { return *planners_.back(); }
+  // Slots of the batch's tokens are free, all earlier ones have owners.
+  void prepare_owners(const Batch& batch);
   PlannedStep prepare_apart(const Batch& batch);
+  PlannedStep prepare_apart(const Batch& batch, const ContextKey& key, const StepInputs& inputs,
+                            const Work& work);
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
@@ -68,10 +73,12 @@ class SequenceRanks : public StepPlanner {
   const std::vector<int64_t> windows_;  // of the model's attention
   ForwardCache plans_;
   KvOwners owners_;
+  HeldKeys keys_;  // if apart_
   // The last prepared step is in one of these members.
   std::optional<KvGather> gather_;    // brings keys to rank 0
   std::optional<SequenceStep> step_;  // all ranks
   std::optional<ApartStep> apart_step_;
+  std::optional<LocalStep> local_step_;
   const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
   std::vector<std::string> approximated_;  // a line for each size of a prompt
@@ -84,6 +91,9 @@ constexpr int64_t kSlotsOfOneGpu = 131072;
 inline bool keys_apart(int64_t slots, bool gpus) {
   return !gpus || slots > kSlotsOfOneGpu;
 }
+
+// Of many requests, longer prompts are divided over ranks with keys apart; others stay on a rank.
+constexpr int64_t kOwnPrompt = 512;
 
 // Pages in each rank's cache if ranks together hold the pages of `cache`.
 CacheShape rank_cache(CacheShape cache, int ranks);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ class StepInputs {
   virtual void write(const Executor& executor, int rank) const = 0;
   // Row r of the step's logits is row order[r] of the batch's; empty: equal order.
   virtual std::span<const int32_t> row_order() const { return {}; }
+  // A rank's rows of the tokens; none: even parts.
+  virtual std::optional<int64_t> rows_of(int /*rank*/) const { return {}; }
 };
 
 // A step ready to run: each rank writes its inputs, and runs its executor.

@@ -20,6 +20,7 @@ struct LoopSequence {
   // Grows and returns the pages for `tokens` tokens, in order. May be called a token ahead.
   std::function<std::span<const int32_t>(int64_t tokens)> hold;
   TokenMask mask;  // empty: all tokens may come
+  int group = -1;  // as Batch::add has it
 };
 
 // A place in a loop, held by a sequence: a row in each step's batch, and all that the loop keeps of

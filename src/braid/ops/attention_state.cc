@@ -108,27 +108,42 @@ std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
     fail(ErrorCode::kInvalidArgument, "merge_states: states are {}, no {} parts of whole queries",
          to_string(in[0]), parts);
   }
-  return {
-      {dtype, {in[0].shape[1] / parts, in[0].shape[2] * (in[0].shape[3] - 2)}, BatchAxis::shard}};
+  int64_t queries = in[0].shape[1] / parts;
+  if (in.size() > 1) {
+    require_dtype("merge_states", "own", in[1], DType::f32);
+    require_rank("merge_states", "own", in[1], 4);
+    require_dim("merge_states", "own", in[1], 2, in[0].shape[2]);
+    require_dim("merge_states", "own", in[1], 3, in[0].shape[3]);
+    if (in[1].shape[1] < queries) {
+      fail(ErrorCode::kInvalidArgument, "merge_states: own states are {}, of {} queries or more",
+           to_string(in[1]), queries);
+    }
+    queries = in[1].shape[1];
+  }
+  return {{dtype, {queries, in[0].shape[2] * (in[0].shape[3] - 2)}, BatchAxis::shard}};
 }
 
 Cost cost_merge(const Attrs&, TypeList in, TypeList out, const Work& work) {
   return {.bytes = live_bytes(in[0], work) + live_bytes(out[0], work)};
 }
 
-ShardRule shard_merge(const Attrs&, TypeList, std::span<const Placement>, int) {
-  return replicate_all(1, 1);
+ShardRule shard_merge(const Attrs&, TypeList in, std::span<const Placement>, int) {
+  return replicate_all(in.size(), 1);
 }
 
 void reference_merge(const OpCall& call) {
-  const int parts = call.attrs<MergeStatesAttrs>().parts;
+  const int ranks = call.attrs<MergeStatesAttrs>().parts;
   const TensorView& states = call.in[0];
-  const int64_t n = states.shape[1] / parts, heads = states.shape[2], D = states.shape[3] - 2;
+  const int64_t n = states.shape[1] / ranks, heads = states.shape[2], D = states.shape[3] - 2;
   std::vector<double> sum(D);
   std::vector<float> row(heads * D);
   for (int64_t t = 0; t < call.extents().shard; ++t) {
+    const int parts = t < n ? ranks : 1;
     for (int64_t h = 0; h < heads; ++h) {
-      const auto part = [&](int p) { return states.row_as<const float>((p * n + t) * heads + h); };
+      const auto part = [&](int p) {
+        return t < n ? states.row_as<const float>((p * n + t) * heads + h)
+                     : call.in[1].row_as<const float>(t * heads + h);
+      };
       double top = -std::numeric_limits<double>::infinity();
       for (int p = 0; p < parts; ++p) top = std::max<double>(top, part(p)[D + 1]);
       sum.assign(D, 0);

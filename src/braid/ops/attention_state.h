@@ -28,9 +28,11 @@ struct AttentionStateAttrs {
 extern const OpDef kAttentionState;
 
 // The results of n queries from the states of `parts` ranks, merged in order of the parts:
-//   states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on
-//   -> f32 or bf16, as `dtype` says, [shard = n, Hq * D]
-// Live are the rows of the shard axis. A query without keys in any part has zeros.
+//   (states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on,
+//    own f32 [1, N, Hq, D + 2] or absent, N >= n)
+//   -> f32 or bf16, as `dtype` says, [shard = n, or N with `own`, Hq * D]
+// Rows from n on are the results of own's states alone. Live are the rows of the shard axis. A
+// query without keys in any part has zeros.
 struct MergeStatesAttrs {
   int parts = 1;
   DType dtype = DType::f32;

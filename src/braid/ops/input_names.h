@@ -17,13 +17,18 @@ inline constexpr const char* kRows = "rows";             // i32 [R] tokens whose
 inline constexpr const char* kKvSlots = "kv_slots";  // i32 [L] for the rank's keys
 inline constexpr const char* kToSlots = "to_slots";  // i32 [L] that gathered keys are written to
 
-// For steps with keys on all ranks (parallel/attention/keys_apart.h): T tokens in S
-// sequences, in batch order. Key counts of a sequence cover only the rank's keys, ordered by
-// position.
+// For steps with keys on all ranks (parallel/attention/keys_apart.h): S sequences. Key counts cover
+// only the rank's keys, ordered by position.
 inline constexpr const char* kHeldSlots = "held_slots";  // i32 [S, K] in the rank's cache
-inline constexpr const char* kHeldRows = "held_rows";    // i32 [T] the token's sequence
-inline constexpr const char* kHeldBegin = "held_begin";  // i32 [W, T] first key seen, by window
-inline constexpr const char* kHeldEnd = "held_end";      // i32 [T] behind the last key seen
-inline constexpr const char* kNewSlots = "new_slots";  // i32 [T] where the token's key goes, or -1
+
+// For each of T tokens whose queries are on the rank.
+struct Held {
+  const char* rows;   // i32 [T] the token's row of held_slots
+  const char* begin;  // i32 [W, T] first key seen, by window
+  const char* end;    // i32 [T] behind the last key seen
+  const char* slots;  // i32 [T] where the token's key goes, or -1
+};
+inline constexpr Held kGuests{"held_rows", "held_begin", "held_end", "new_slots"};
+inline constexpr Held kOwn{"own_rows", "own_begin", "own_end", "own_slots"};
 
 }  // namespace braid::inputs

@@ -226,6 +226,39 @@ TEST(AttentionState, PartsMergeToTheWhole) {
   }
 }
 
+// Rows behind the merged ones come from a rank's own states.
+TEST(MergeStates, OwnRowsFollow) {
+  constexpr int64_t kHeads = 3, kD = 16, kMerged = 2, kRows = 5, kState = kHeads * (kD + 2);
+  Held held(
+      {.head_dim = kD, .kv_heads = 3, .group = 1, .keys = {{0, 7}, {0, 0}, {2, 9}, {0, 0}, {0, 3}}},
+      5);
+  const std::vector<float> own = held.states(1, detected_isa(), false);
+  const std::vector<float> part(own.begin(), own.begin() + kMerged * kState);
+  std::vector<float> poisoned = own;  // its first rows are not read
+  std::fill_n(poisoned.begin(), kMerged * kState, std::nanf(""));
+  std::vector<float> both = part;
+  both.insert(both.end(), part.begin(), part.end());
+  const std::vector<ValueType> types{
+      {DType::f32, {1, 2 * kMerged, kHeads, kD + 2}, BatchAxis::sequence},
+      {DType::f32, {1, kRows, kHeads, kD + 2}, BatchAxis::sequence}};
+  const auto want = merge({own}, kRows, kRows, kHeads, kD, 1, true);
+  for (const int64_t live : {1, 3, 5}) {
+    for (const bool reference : {true, false}) {
+      std::vector<std::vector<std::byte>> data{bytes(both), bytes(poisoned)};
+      const auto got = run(ops::kMergeStates, Attrs::of(ops::MergeStatesAttrs{2}), types, data,
+                           live, 2, detected_isa(), reference);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool there = static_cast<int64_t>(i) / (kHeads * kD) < live;
+        ASSERT_EQ(std::isnan(got[i]), !there) << i;
+        if (there) {
+          ASSERT_NEAR(got[i], want[i], 1e-6) << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(MergeStates, WritesLiveRowsAlone) {
   constexpr int64_t kHeads = 3, kD = 16;
   Held held({.head_dim = kD, .kv_heads = 3, .group = 1, .keys = {{0, 7}, {0, 0}, {2, 9}}}, 3);

@@ -20,8 +20,8 @@ struct Sequence {
   std::vector<int32_t> pages;
   int64_t cached = 0;
 
-  void add(Batch& batch, int64_t n) {
-    batch.add(ids(n, static_cast<int32_t>(cached + pages[0])), cached, pages, n);
+  void add(Batch& batch, int64_t n, int group = -1) {
+    batch.add(ids(n, static_cast<int32_t>(cached + pages[0])), cached, pages, n, group);
     cached += n;
   }
 };

@@ -251,6 +251,18 @@ TEST(Scheduler, InGroupsOfRanksTheAnswersAreTheSame) {
   EXPECT_GT(preemptions, 0);
 }
 
+TEST(Scheduler, WithPromptsOfGroupsBesideDividedOnesTheAnswersAreTheSame) {
+  SchedulerConfig config = small();
+  config.groups = 3;
+  config.prompts_alone = true;
+  config.own_prompt = 12;
+  for (uint32_t seed = 400; seed < 425; ++seed) random_run(seed, config, 60);
+  config.pages = 24;
+  int64_t preemptions = 0;
+  for (uint32_t seed = 430; seed < 440; ++seed) preemptions += random_run(seed, config, 40);
+  EXPECT_GT(preemptions, 0);
+}
+
 // A sequence goes where its beginning is cached, unless another group has less to do by more.
 TEST(Scheduler, SequencesAreDealtToGroupsByWorkAndCachedPages) {
   SchedulerConfig config = small();

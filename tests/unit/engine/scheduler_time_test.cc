@@ -207,6 +207,33 @@ TEST(Scheduler, PromptsAloneAndAnswersTakeTurns) {
   }
 }
 
+// A long prompt has its steps alone and no group; short prompts begin beside the decodes.
+TEST(Scheduler, OwnPromptsShareStepsAndDividedOnesDoNot) {
+  SchedulerConfig config = small();
+  config.prompts_alone = true;
+  config.groups = 2;
+  config.own_prompt = 8;
+  Machine machine(config);
+  const RequestId first = machine.submit({1}, 20);
+  machine.step();
+  const RequestId divided = machine.submit(std::vector<int32_t>(100, 2), 4);
+  const RequestId a = machine.submit({3, 3, 3}, 4), b = machine.submit({4, 4}, 4);
+  Step step = machine.step();
+  ASSERT_EQ(step.rows.size(), 1u);
+  EXPECT_EQ(step.rows[0].id, divided);
+  EXPECT_EQ(machine.scheduler.group_of(divided), -1);
+  step = machine.step();
+  std::vector<RequestId> ids;
+  for (const StepRow& row : step.rows) ids.push_back(row.id);
+  EXPECT_EQ(ids, (std::vector<RequestId>{first, a, b}));
+  EXPECT_EQ(machine.scheduler.group_of(first), 0);
+  EXPECT_EQ(machine.scheduler.group_of(a), 1) << "the group with the fewest tokens";
+  EXPECT_GE(machine.scheduler.group_of(b), 0);
+  step = machine.step();
+  ASSERT_EQ(step.rows.size(), 1u);
+  EXPECT_EQ(step.rows[0].id, divided) << "in turns";
+}
+
 TEST(Scheduler, WaitingIsBoundedByTime) {
   SchedulerConfig config = small();
   config.max_running = 1;

@@ -7,6 +7,8 @@
 #include <random>
 
 #include "braid/engine/apart_step.h"
+#include "braid/engine/held_keys.h"
+#include "braid/engine/local_step.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/model/model_shape.h"
 
@@ -156,7 +158,8 @@ TEST(ApartStep, RowsSeeTheKeysOfTheirPositions) {
     }
     Batch batch(kPageSize);
     for (size_t s : {0u, 1u}) batch.add(std::vector<int32_t>(s + 2, 4), cached[s], pages[s], 1);
-    const ApartStep step(batch, kPageSize, owners, {0, 3});
+    HeldKeys keys(owners, kPageSize, true);
+    const ApartStep step(batch, owners, keys, {0, 3});
     EXPECT_EQ(step.tokens().length(), 5);
     for (size_t s : {0u, 1u}) {
       int64_t held = 0;
@@ -177,6 +180,144 @@ TEST(ApartStep, RowsSeeTheKeysOfTheirPositions) {
       }
     }
   }
+}
+
+// Sequences come, grow, go back and take each other's pages: lists that are kept from step to step
+// are those that a walk over all keys gives.
+TEST(HeldKeys, ListsStayTrue) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937 random(seed);
+    const auto below = [&](int64_t n) {
+      return std::uniform_int_distribution<int64_t>(0, n - 1)(random);
+    };
+    const int P = 1 + static_cast<int>(seed % 4);
+    constexpr int64_t kPages = 30, kEach = 5;
+    KvOwners owners(P, kPages * kPageSize, kPages * kPageSize);
+    HeldKeys keys(owners, kPageSize, true);
+    struct Sequence {
+      std::vector<int32_t> pages;
+      int64_t cached = 0;
+    };
+    std::vector<Sequence> sequences(4);
+    int64_t kept = 0;
+    for (int step = 0; step < 200; ++step) {
+      keys.begin_step();
+      for (Sequence& s : sequences) {
+        const int64_t most = kEach * kPageSize;
+        if (s.pages.empty() || s.cached == most || below(20) == 0) {  // a new one, on any pages
+          s = {};
+          for (int64_t i = 0; i < kEach; ++i) {
+            int32_t page = 0;
+            do {
+              page = static_cast<int32_t>(below(kPages));
+            } while (std::ranges::any_of(sequences, [&](const Sequence& other) {
+              return std::ranges::count(other.pages, page) > 0;
+            }));
+            s.pages.push_back(page);
+          }
+        } else if (below(15) == 0) {
+          s.cached = below(s.cached + 1);
+        }
+        const int64_t n = std::min<int64_t>(most - s.cached, 1 + below(below(3) == 0 ? 7 : 1));
+        for (int64_t i = s.cached; i < s.cached + n; ++i) {
+          const int32_t slot = slot_of(s.pages, kPageSize, i);
+          for (int64_t j = 0; j < (i % kPageSize == 0 ? kPageSize : 1); ++j) {
+            owners.forget(slot + static_cast<int32_t>(j));
+          }
+        }
+        ASSERT_TRUE(keys.complete(s.pages, s.cached));
+        ASSERT_FALSE(keys.complete(s.pages, s.cached + 1));
+        for (int64_t i = s.cached; i < s.cached + n; ++i) {
+          owners.write(slot_of(s.pages, kPageSize, i), static_cast<int>(below(P)));
+        }
+        HeldKeys::Sequence& list = keys.list(s.pages, s.cached);
+        kept += list.extended > 0;
+        for (int64_t i = 0; i < n; ++i) keys.extend(list, s.pages);
+        s.cached += n;
+        std::vector<std::vector<int32_t>> slots(static_cast<size_t>(P));
+        std::vector<std::vector<int64_t>> positions(static_cast<size_t>(P));
+        for (int64_t i = 0; i < s.cached; ++i) {
+          const int32_t slot = slot_of(s.pages, kPageSize, i);
+          slots[static_cast<size_t>(owners.owner(slot))].push_back(owners.held_at(slot));
+          positions[static_cast<size_t>(owners.owner(slot))].push_back(i);
+        }
+        ASSERT_EQ(list.slots, slots);
+        ASSERT_EQ(list.positions, positions);
+      }
+    }
+    EXPECT_GT(kept, 100);
+  }
+}
+
+// Two sequences of ranks' own beside a divided one: own tokens see all their keys on their rank,
+// guests see theirs over all ranks, inside their windows.
+TEST(LocalStep, RowsSeeTheKeysOfTheirPositions) {
+  for (uint32_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937 random(seed);
+    const int P = 2 + static_cast<int>(seed % 5);
+    KvOwners owners(P, 40 * kPageSize, ceil_div(40 * kPageSize, int64_t{P}));
+    const std::vector<int32_t> pages[] = {{7, 1, 30, 12}, {2, 39, 0, 5}, {8, 9}};
+    const int home[] = {-1, static_cast<int>(seed) % P, P - 1};
+    int64_t cached[] = {std::uniform_int_distribution<int64_t>(P, 11)(random),
+                        std::uniform_int_distribution<int64_t>(0, 9)(random), 0};
+    Batch prompt(kPageSize);
+    prompt.add(std::vector<int32_t>(static_cast<size_t>(cached[0]), 3), 0, pages[0], 1);
+    const SequenceStep divided(prompt, kPageSize, owners, P);
+    for (int64_t i = 0; i < cached[1]; ++i) owners.write(slot_of(pages[1], kPageSize, i), home[1]);
+    const int64_t tokens[] = {1 + static_cast<int64_t>(seed % 3), 2, 5};
+    Batch batch(kPageSize);
+    for (size_t s = 0; s < 3; ++s) {
+      batch.add(std::vector<int32_t>(static_cast<size_t>(tokens[s]), 4), cached[s], pages[s], 1,
+                home[s]);
+    }
+    HeldKeys keys(owners, kPageSize, true);
+    const std::vector<int> homes = LocalStep::homes(batch, owners, keys);
+    EXPECT_EQ(homes, std::vector<int>(std::begin(home), std::end(home)));
+    const LocalStep step(batch, homes, owners, keys, {0, 3});
+    size_t token = 0;
+    std::vector<int64_t> own(static_cast<size_t>(P));
+    for (size_t s = 0; s < 3; ++s) {
+      if (home[s] >= 0) own[static_cast<size_t>(home[s])] += tokens[s];
+      for (int64_t i = 0; i < tokens[s]; ++i, ++token) {
+        const int64_t position = cached[s] + i;
+        int64_t all = 0, near = 0;
+        for (int r = 0; r < P; ++r) {
+          const int64_t seen = step.seen(r, 0, token).size();
+          EXPECT_TRUE(home[s] < 0 || r == home[s] || seen == 0) << "an own token's on rank " << r;
+          all += seen;
+          near += step.seen(r, 1, token).size();
+        }
+        EXPECT_EQ(all, position + 1);
+        EXPECT_EQ(near, std::min<int64_t>(3, position + 1));
+      }
+    }
+    const int64_t guests = step.key().q.max_rows() - step.key().own;
+    EXPECT_GE(guests, ceil_div(tokens[0], int64_t{P}));
+    for (int r = 0; r < P; ++r) {
+      const int64_t mine = own[static_cast<size_t>(r)];
+      EXPECT_GE(step.key().own, mine);
+      EXPECT_EQ(*step.rows_of(r), mine > 0 ? guests + mine : even_part(tokens[0], P, r).size());
+    }
+  }
+}
+
+// A sequence is divided if its rank is full, if another rank has some of its keys, or if it names
+// none.
+TEST(LocalStep, ASequenceWithoutRoomAtHomeIsDivided) {
+  KvOwners owners(2, 8 * kPageSize, 4 * kPageSize);
+  const std::vector<int32_t> pages[] = {{0, 1, 2, 3}, {4}, {5}, {6}};
+  for (int64_t i = 0; i < 14; ++i) owners.write(slot_of(pages[0], kPageSize, i), 0);
+  owners.write(slot_of(pages[1], kPageSize, 0), 1);
+  Batch batch(kPageSize);
+  const std::vector<int32_t> one{1}, three{1, 2, 3};
+  batch.add(one, 14, pages[0], 1, 0);
+  batch.add(one, 1, pages[1], 1, 0);    // its key is on rank 1
+  batch.add(three, 0, pages[2], 1, 0);  // one place is left on rank 0
+  batch.add(three, 0, pages[3], 1);
+  HeldKeys keys(owners, kPageSize, false);
+  EXPECT_EQ(LocalStep::homes(batch, owners, keys), (std::vector<int>{0, -1, -1, -1}));
 }
 
 TEST(KvOwners, WritingASlotForgetsItsCopies) {

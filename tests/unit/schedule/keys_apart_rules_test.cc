@@ -19,7 +19,9 @@ using namespace testing_decoder;
 
 constexpr int kLayers = 2;
 
-std::vector<Program> programs_of(int64_t T, int P) {
+// `own`: further tokens of each rank.
+std::vector<Program> programs_of(int64_t guests, int P, int64_t own = 0) {
+  const int64_t T = guests + P * own;
   const Program logical = decoder(T, kLayers);
   SequenceLayout none;
   none.ranks.resize(static_cast<size_t>(P));
@@ -27,7 +29,7 @@ std::vector<Program> programs_of(int64_t T, int P) {
       sequence_parallel(logical, sequence_mesh(SpMode::ring, {.machines = 1, .devices = P}, kHq),
                         even_layout(T, P), none);
   plan.tokens->apart =
-      KeysApart{.sequences = 2, .slots = 64, .windows = attention_windows(logical)};
+      KeysApart{.sequences = 2, .slots = 64, .windows = attention_windows(logical), .own = own};
   std::vector<Program> programs;
   for (RankProgram& rank : lower(logical, plan)) programs.push_back(std::move(rank.program));
   return programs;
@@ -55,6 +57,52 @@ TEST(KeysApartRules, HoldForAllRanksAndTokens) {
       }
     }
   }
+}
+
+TEST(KeysApartRules, HoldBesideTokensOfRanks) {
+  for (int P = 2; P <= 8; ++P) {
+    for (int64_t each : {0, 1, 4}) {
+      for (int64_t own : {1, 6}) {
+        for (const char* strategy : {"sequential", "sequence_parallel", "overlap"}) {
+          EXPECT_NO_THROW(plan_all(programs_of(P * each, P, own), P * (each + own), strategy))
+              << each << " guests and " << own << " own tokens on each of " << P << " ranks, "
+              << strategy;
+        }
+      }
+    }
+  }
+}
+
+// Own tokens move nothing, and their attention comes between the guests' queries and their keys.
+TEST(KeysApartRules, OwnAttentionRunsWhileQueriesTravel) {
+  const auto elements = [](const std::vector<Program>& programs) {
+    int64_t all = 0;
+    for (const Program& program : programs) {
+      for (const Op& op : program.ops) {
+        if (op.def != &ops::kPush) continue;
+        for (const ops::Move& move : op.attrs.as<ops::MoveAttrs>().moves) {
+          all += move.elems(program.value(op.inputs[static_cast<size_t>(move.src)]).type.shape[3]);
+        }
+      }
+    }
+    return all;
+  };
+  EXPECT_EQ(elements(programs_of(0, 3, 5)), 0);
+  const std::vector<Program> programs = programs_of(6, 3, 5);
+  EXPECT_EQ(elements(programs), elements(programs_of(6, 3)));
+  std::vector<std::string> stages;
+  for (const Op& op : programs[0].ops) {
+    constexpr std::string_view kAttention = "layers.0.attn.";
+    if (!op.scope.starts_with(kAttention)) continue;
+    const std::string stage = op.scope.substr(kAttention.size());
+    if (stages.empty() || stages.back() != stage) stages.push_back(stage);
+  }
+  const auto at = [&](const char* stage) { return std::ranges::find(stages, stage); };
+  ASSERT_NE(at("attend_own"), stages.end());
+  EXPECT_LT(at("push_qkv"), at("append_own"));
+  EXPECT_LT(at("append_own"), at("attend_own"));
+  EXPECT_LT(at("attend_own"), at("wait_qkv"));
+  EXPECT_LT(at("wait_states"), at("merge"));
 }
 
 // q, k and v of each token to all other ranks, and a state of each head back.

@@ -98,12 +98,16 @@ Step Scheduler::next(double now) {
     add_prompts(step);
     return step;
   }
-  if (prompt_last_) add_decodes(step);
+  const auto add_shared = [&] {
+    add_decodes(step);
+    if (config_.own_prompt > 0) add_prompts(step, Prompts::shared);
+  };
+  if (prompt_last_) add_shared();
   prompt_last_ = false;
   if (!step.empty()) return step;
-  add_prompts(step);
+  add_prompts(step, Prompts::alone);
   prompt_last_ = !step.empty();
-  if (step.empty()) add_decodes(step);
+  if (step.empty()) add_shared();
   return step;
 }
 
@@ -233,7 +237,7 @@ int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share, co
   return std::max<int64_t>(end - begin, 0);
 }
 
-void Scheduler::add_prompts(Step& step) {
+void Scheduler::add_prompts(Step& step, Prompts which) {
   std::vector<Entry*> by_age = prompts_by_age();
   // Requests behind a request without pages take none: order is kept.
   bool blocked = false;
@@ -242,17 +246,22 @@ void Scheduler::add_prompts(Step& step) {
     blocked = blocked || !admit(*entry);
     return blocked;
   });
+  if (which != Prompts::all && config_.own_prompt > 0) {
+    std::erase_if(by_age,
+                  [&](const Entry* entry) { return divided(*entry) != (which == Prompts::alone); });
+  }
   std::vector<Entry*> fresh;
   for (Entry* entry : by_age) {
     if (!follows(*entry, fresh)) fresh.push_back(entry);
   }
   if (fresh.empty()) return;
-  if (config_.prompts_alone) fresh.erase(fresh.begin() + 1, fresh.end());
+  if (which == Prompts::alone) fresh.erase(fresh.begin() + 1, fresh.end());
 
   std::vector<Entry*> by_left = fresh;
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
   std::map<const Entry*, int64_t> chunks;
   int64_t left = std::max(config_.max_step_tokens - step.tokens, config_.page_size);
+  if (which == Prompts::shared) left = std::min(left, config_.groups * config_.own_prompt);
   // Rows left for scored prompts, beside a row for each other sequence.
   int64_t rows =
       config_.max_rows > 0

@@ -27,6 +27,9 @@ struct SchedulerConfig {
   bool prefix_cache = true;
   bool prompts_alone = false;  // a step with tokens of a prompt has no tokens of other sequences
   int groups = 1;  // ranks with keys of their own; sequences of two groups share no pages
+  // Above 0: sequences with longer prompts have no group, and are divided over all. With
+  // prompts_alone the other prompts share steps nevertheless.
+  int64_t own_prompt = 0;
 
   // The most tokens of a sequence.
   int64_t room() const { return std::min(max_context, pages * page_size); }
@@ -74,7 +77,7 @@ struct Step {
 // borders: half for the oldest prompts, half for the prompts with the fewest tokens left. When
 // pages run out, cached prefixes are given up first. Then the sequence with the fewest computed
 // tokens, except the oldest sequence, gives up all pages and is computed again later. With
-// prompts_alone the oldest prompt and the decodes take turns. Not thread-safe.
+// prompts_alone the oldest prompt takes turns with the decodes and own prompts. Not thread-safe.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);
@@ -111,7 +114,7 @@ class Scheduler {
   const Sequence& sequence(RequestId id) const { return at(id).sequence; }
   std::span<const int32_t> pages_of(RequestId id) const { return at(id).holding.pages; }
   int64_t cached_tokens(RequestId id) const { return at(id).cached; }  // found when it first began
-  // The group with the sequence's keys; -1: any group.
+  // The group with the sequence's keys; -1: any group, or divided over all.
   int group_of(RequestId id) const { return config_.groups > 1 ? at(id).group : -1; }
   int64_t preemptions(RequestId id) const { return at(id).preemptions; }
   bool contains(RequestId id) const { return entries_.contains(id); }
@@ -141,7 +144,7 @@ class Scheduler {
     int64_t pending = 0;   // pending tokens, at the end of the ids
     int64_t cached = 0;
     int64_t preemptions = 0;
-    int group = 0;
+    int group = 0;       // -1: divided over all groups
     bool begun = false;  // had a row in some step
     bool held = false;   // between hold() and release()
 
@@ -161,7 +164,12 @@ class Scheduler {
   std::vector<Entry*> prompts_by_age();
   void expire(double now, Step& step);
   void add_decodes(Step& step);
-  void add_prompts(Step& step);
+  // Prompts that may share a step, or the oldest of those that are alone in theirs.
+  enum class Prompts : uint8_t { all, shared, alone };
+  void add_prompts(Step& step, Prompts which = Prompts::all);
+  bool divided(const Entry& entry) const {
+    return config_.own_prompt > 0 && entry.prompt > config_.own_prompt;
+  }
   // Gives up the pages of the sequence with the fewest computed tokens. False: only the oldest
   // sequence is left.
   bool preempt(Step& step);

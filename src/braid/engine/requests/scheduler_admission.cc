@@ -8,8 +8,14 @@ namespace braid {
 
 KvHolding Scheduler::find_group(Entry& entry) {
   std::vector<int64_t> tokens(static_cast<size_t>(config_.groups));
+  if (divided(entry)) {
+    entry.group = -1;
+    KvHolding found = store_.open(entry.sequence.salt);
+    if (reuses(entry)) store_.find(found, entry.sequence.ids);
+    return found;
+  }
   for (const auto& [id, other] : entries_) {
-    if (other.running()) tokens[static_cast<size_t>(other.group)] += other.size();
+    if (other.running() && other.group >= 0) tokens[other.group] += other.size();
   }
   KvHolding best;
   int64_t least = 0;

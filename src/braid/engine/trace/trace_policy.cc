@@ -189,7 +189,8 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
   s.max_running = cluster.max_running;
   s.max_waiting = std::numeric_limits<int64_t>::max();
   s.prompts_alone = !chunked;
-  s.groups = lanes ? ranks : 1;
+  s.groups = chunked ? 1 : ranks;
+  if (!chunked && !lanes) s.own_prompt = kOwnPrompt;
   const int64_t most = chunked                  ? policy.step_tokens
                        : policy.step_tokens > 0 ? policy.step_tokens
                                                 : kRankTokens * ranks;

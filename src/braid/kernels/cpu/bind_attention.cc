@@ -88,6 +88,7 @@ BoundKernel bind_merge(const LaunchArgs& args, Isa) {
   return [bound = p, &call](const Team& team) {
     auto p = bound;
     p.states = call.in[0].as<const float>();
+    p.own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr;
     p.out = call.out[0].as<float>();
     p.queries = call.extents().shard;
     merge_states(p, team);

@@ -61,6 +61,7 @@ BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
 BoundKernel bind_merge(const LaunchArgs& args) {
   return [&call = args.call, queries = args.live(BatchAxis::shard)](const LaunchContext& context) {
     merge_states({.states = call.in[0],
+                  .own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr,
                   .out = call.out[0],
                   .queries = queries,
                   .parts = call.attrs<ops::MergeStatesAttrs>().parts},

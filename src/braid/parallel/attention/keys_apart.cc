@@ -107,12 +107,20 @@ std::vector<int64_t> attention_windows(const Program& program) {
   return windows;
 }
 
+SequenceLayout guests_of(const KeysApart& apart, const SequenceLayout& tokens) {
+  if (apart.own == 0) return tokens;
+  const auto P = std::ssize(tokens.ranks);
+  BRAID_CHECK(tokens.length() == P * tokens.max_rows() && apart.own <= tokens.max_rows(),
+              "{} own rows of {} on each of {} ranks", apart.own, tokens.max_rows(), P);
+  return even_layout(tokens.length() - P * apart.own, static_cast<int>(P));
+}
+
 std::vector<KeysApartBuffers> open_keys_apart(
-    std::span<Builder> builders, const SequenceLayout& tokens, ValueId first, int64_t head_dim,
+    std::span<Builder> builders, const SequenceLayout& guests, ValueId first, int64_t head_dim,
     const std::vector<std::pair<ValueType, ValueType>>& attentions) {
-  Lowering l(builders, tokens);
+  Lowering l(builders, guests);
   const int P = static_cast<int>(builders.size());
-  const int64_t T = tokens.length(), room = std::max<int64_t>(tokens.max_rows(), 1);
+  const int64_t T = guests.length(), room = std::max<int64_t>(guests.max_rows(), 1);
   std::vector<ValueType> types{ops::arrivals_type(P), ops::arrivals_type(P)};
   for (const auto& [q, k] : attentions) {
     const auto rows = [&](const ValueType& of) {
@@ -138,48 +146,64 @@ std::vector<KeysApartBuffers> open_keys_apart(
   return buffers;
 }
 
-ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
+ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& guests,
                          const KeysApart& apart, const KeysApartInputs& in,
                          const KeysApartAttention& a, const KeysApartBuffers& buffers) {
-  Lowering l(builders, tokens);
+  Lowering l(builders, guests);
   const int P = static_cast<int>(builders.size()), nth = buffers.before + 1;
-  const int64_t room = std::max<int64_t>(tokens.max_rows(), 1);
+  const int64_t room = std::max<int64_t>(guests.max_rows(), 1);
   const Attrs heads = Attrs::of(ops::ToSequenceAttrs{a.attention.head_dim});
   const ValueId own[] = {l.emit1("own", ops::kToSequence, {a.q}, heads),
                          l.emit1("own", ops::kToSequence, {a.k}, heads),
                          l.emit1("own", ops::kToSequence, {a.v}, heads)};
   const DType dtype = l.type(a.q).dtype;
   const auto [come, back, q, k, v, merged, before] = buffers;
-
-  l.push("push_qkv", {come, own[0], own[1], own[2], q, k, v}, [&](int r) {
-    std::vector<ops::Move> moves;
-    for (int n = 0; n < P && l.rows(r) > 0; ++n) {
-      const int peer = (r + n) % P;  // each rank begins with another one
-      for (int i = 0; i < 3; ++i) {
-        moves.push_back({.peer = peer,
-                         .src = kFirstSource + i,
-                         .dst = kFirstSource + 3 + i,
-                         .rows = l.rows(r),
-                         .dst_row = l.first_row(r),
-                         .heads = l.type(own[i]).shape[2]});
-      }
-    }
-    return moves;
-  });
-  l.close("wait_qkv", a.first, come, nth, {q, k, v},
-          [&](int from, int) { return l.rows(from) > 0; });
-
-  l.emit("append", ops::kKvWrite, {k, v, in.new_slots, a.cache.k, a.cache.v},
-         [](int) { return Attrs(); });
   const auto window = std::ranges::find(apart.windows, a.attention.window);
   BRAID_CHECK(window != apart.windows.end(), "a window of {}", a.attention.window);
   ops::AttentionStateAttrs attrs{.attention = a.attention,
                                  .window_row = window - apart.windows.begin()};
   attrs.attention.window = 0;
-  const ValueId made =
-      l.emit1("attend", ops::kAttentionState,
-              {q, a.cache.k, a.cache.v, in.held_slots, in.held_rows, in.held_begin, in.held_end},
-              Attrs::of(attrs));
+  const auto append = [&](const char* scope, ValueId new_k, ValueId new_v, ValueId slots) {
+    l.emit(scope, ops::kKvWrite, {new_k, new_v, slots, a.cache.k, a.cache.v},
+           [](int) { return Attrs(); });
+  };
+  const auto attend = [&](const char* scope, ValueId queries, const HeldInputs& held) {
+    return l.emit1(scope, ops::kAttentionState,
+                   {queries, a.cache.k, a.cache.v, in.held_slots, held.rows, held.begin, held.end},
+                   Attrs::of(attrs));
+  };
+  const bool travels = guests.length() > 0;
+
+  if (travels) {
+    l.push("push_qkv", {come, own[0], own[1], own[2], q, k, v}, [&](int r) {
+      std::vector<ops::Move> moves;
+      for (int n = 0; n < P && l.rows(r) > 0; ++n) {
+        const int peer = (r + n) % P;  // each rank begins with another one
+        for (int i = 0; i < 3; ++i) {
+          moves.push_back({.peer = peer,
+                           .src = kFirstSource + i,
+                           .dst = kFirstSource + 3 + i,
+                           .rows = l.rows(r),
+                           .dst_row = l.first_row(r),
+                           .heads = l.type(own[i]).shape[2]});
+        }
+      }
+      return moves;
+    });
+  }
+  ValueId made_own = kNoValue;
+  if (apart.own > 0) {
+    append("append_own", own[1], own[2], in.own.slots);
+    made_own = attend("attend_own", own[0], in.own);
+  }
+  if (!travels) {
+    return l.emit1("merge", ops::kMergeStates, {made_own},
+                   Attrs::of(ops::MergeStatesAttrs{1, dtype}));
+  }
+  l.close("wait_qkv", a.first, come, nth, {q, k, v},
+          [&](int from, int) { return l.rows(from) > 0; });
+  append("append", k, v, in.guests.slots);
+  const ValueId made = attend("attend", q, in.guests);
   l.push("push_states", {back, made, merged}, [&](int r) {
     std::vector<ops::Move> moves;
     for (int n = 0; n < P; ++n) {
@@ -196,7 +220,9 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& toke
     return moves;
   });
   l.close("wait_states", a.first, back, nth, {merged}, [&](int, int to) { return l.rows(to) > 0; });
-  return l.emit1("merge", ops::kMergeStates, {merged}, Attrs::of(ops::MergeStatesAttrs{P, dtype}));
+  std::vector<ValueId> states{merged};
+  if (apart.own > 0) states.push_back(made_own);
+  return l.emit1("merge", ops::kMergeStates, states, Attrs::of(ops::MergeStatesAttrs{P, dtype}));
 }
 
 }  // namespace braid

@@ -13,23 +13,37 @@ namespace braid {
 // A step with few tokens and keys on all ranks. Inputs of the step say which rank holds which key,
 // and which rank takes new tokens' keys, so a plan serves all lengths. The step's tokens are
 // divided over ranks as any tokens are: rank r has even_part(T, P, r).
+//
+// A *guest* is a token that attends to keys on several ranks. A rank's further tokens are its own:
+// all their keys lie on the rank, and their attention runs while guests' queries travel.
 struct KeysApart {
   int64_t sequences = 1;         // S
   int64_t slots = 0;             // K: the most keys of a sequence on a rank
   std::vector<int64_t> windows;  // [W] the attention ops' windows, ordered by first use; 0: none
+  // The last rows of each rank, for own tokens; 0: all tokens are guests.
+  int64_t own = 0;
   bool operator==(const KeysApart&) const = default;
 };
+
+// The guests' rows on each rank, which are the first of its rows in `tokens`.
+SequenceLayout guests_of(const KeysApart& apart, const SequenceLayout& tokens);
 
 // The windows of a Program's attention ops.
 std::vector<int64_t> attention_windows(const Program& program);
 
-// Each rank's inputs that tell which keys the rank holds (ops/input_names.h, held_ and new_slots).
+// Inputs about the queries of an attention over a rank's keys.
+struct HeldInputs {
+  ValueId rows = kNoValue;   // i32 [T]
+  ValueId begin = kNoValue;  // i32 [W, T]
+  ValueId end = kNoValue;    // i32 [T]
+  ValueId slots = kNoValue;  // i32 [T] of new keys
+};
+
+// Each rank's inputs that tell which keys the rank holds (ops/input_names.h).
 struct KeysApartInputs {
   ValueId held_slots = kNoValue;  // i32 [S, K]
-  ValueId held_rows = kNoValue;   // i32 [T]
-  ValueId held_begin = kNoValue;  // i32 [W, T]
-  ValueId held_end = kNoValue;    // i32 [T]
-  ValueId new_slots = kNoValue;   // i32 [T]
+  HeldInputs guests;              // T: all ranks' guests
+  HeldInputs own;                 // T: this rank's rows; absent without own rows
 };
 
 // On each rank: its tokens' q [shard, Hq * D], k and v [shard, Hkv * D], f32 or bf16, its cache,
@@ -54,7 +68,7 @@ struct KeysApartBuffers {
 // Opens the buffers for attentions with these types of q and k (v as k), [shard, H * D], in a
 // single meeting that depends on the first value alone. [attentions]
 std::vector<KeysApartBuffers> open_keys_apart(
-    std::span<Builder> builders, const SequenceLayout& tokens, ValueId first, int64_t head_dim,
+    std::span<Builder> builders, const SequenceLayout& guests, ValueId first, int64_t head_dim,
     const std::vector<std::pair<ValueType, ValueType>>& attentions);
 
 // Appends to every rank's Program an attention that moves queries and not keys. Each rank
@@ -62,8 +76,8 @@ std::vector<KeysApartBuffers> open_keys_apart(
 // cache; each rank attends to the keys in its cache, and pushes each query's state to the
 // query's owner, which merges all states in rank order. A layer has two consecutive transfers.
 // `builders` [ranks] have the same values so far. Returns the result [shard, Hq * D], in q's
-// dtype.
-ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& tokens,
+// dtype. `buffers` are absent where no row is a guest's.
+ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& guests,
                          const KeysApart& apart, const KeysApartInputs& inputs,
                          const KeysApartAttention& attention, const KeysApartBuffers& buffers);
 

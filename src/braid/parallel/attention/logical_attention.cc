@@ -60,6 +60,7 @@ std::vector<std::pair<ValueType, ValueType>> opened_together(const Program& logi
   constexpr int64_t kMostBytes = 32 << 20;
   std::vector<std::pair<ValueType, ValueType>> types;
   int64_t bytes = 0;
+  const int64_t guests = guests_of(tokens.apart.value(), tokens.q).length();
   const int64_t head_dim = logical.ops[index].attrs.as<ops::AttentionAttrs>().head_dim;
   for (size_t i = index; i < logical.ops.size(); ++i) {
     const Op& op = logical.ops[i];
@@ -67,7 +68,7 @@ std::vector<std::pair<ValueType, ValueType>> opened_together(const Program& logi
     if (op.attrs.as<ops::AttentionAttrs>().head_dim != head_dim) break;
     // Queries and a state on each rank take most of the room.
     const ValueType& q = logical.value(op.inputs[0]).type;
-    bytes += tokens.q.length() * q.shape[1] * 4 * (tokens.mesh.ranks() + 1);
+    bytes += guests * q.shape[1] * 4 * (tokens.mesh.ranks() + 1);
     if (!types.empty() && bytes > kMostBytes) break;
     ValueType k = q;
     k.shape[1] = logical.value(op.inputs[1]).type.shape[2] * head_dim;

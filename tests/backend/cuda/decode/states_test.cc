@@ -225,13 +225,22 @@ TEST(States, Merge) {
                 : column == kD   ? 1 + std::abs(normal(rng))
                                  : normal(rng);
   }
+  constexpr int64_t kOwn = 4, kAll = kRows + kOwn;  // with rows of the rank's own behind
+  const std::vector<float> own(states.begin(), states.begin() + kAll * kHeads * (kD + 2));
   for (DType dtype : {DType::f32, DType::bf16}) {
-    for (int64_t live : {0, 3, 5}) {
-      const size_t n = kRows * kHeads * kD;
+    for (int64_t live : {0, 3, 5, 8, 9}) {
+      const bool with_own = live > kRows || live == 3;
+      const int64_t rows = with_own ? kAll : kRows;
+      const size_t n = static_cast<size_t>(rows * kHeads * kD);
       std::vector<std::byte> want(n * static_cast<size_t>(bytes_of(dtype, 1)), std::byte{0xff});
-      const Shape shape{1, kParts * kRows, kHeads, kD + 2}, out_shape{kRows, kHeads * kD};
-      const std::vector<TensorView> in = {
+      const Shape shape{1, kParts * kRows, kHeads, kD + 2}, out_shape{rows, kHeads * kD};
+      std::vector<TensorView> in = {
           make_view(reinterpret_cast<std::byte*>(states.data()), DType::f32, shape)};
+      if (with_own) {
+        in.push_back(
+            make_view(const_cast<std::byte*>(reinterpret_cast<const std::byte*>(own.data())),
+                      DType::f32, {1, kAll, kHeads, kD + 2}));
+      }
       const std::vector<TensorView> out = {make_view(want.data(), dtype, out_shape)};
       Op op;
       op.def = &ops::kMergeStates;
@@ -239,12 +248,13 @@ TEST(States, Merge) {
       BatchPart part{.begin = {}, .count = {.shard = live}};
       const OpCall call{&op, in, out, BatchAxis::shard, &part};
       ops::kMergeStates.reference(call);
-      const DeviceBuffer<float> from(states);
+      const DeviceBuffer<float> from(states), from_own(own);
       DeviceBuffer<std::byte> to(want.size());
       to.fill(0xff);
       const DeviceBuffer<int64_t> queries(std::vector<int64_t>{live});
       merge_states(
           {.states = make_view(reinterpret_cast<std::byte*>(from.data()), DType::f32, shape),
+           .own = with_own ? from_own.data() : nullptr,
            .out = make_view(to.data(), dtype, out_shape),
            .queries = queries.data(),
            .parts = kParts},

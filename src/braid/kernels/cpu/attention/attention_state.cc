@@ -97,12 +97,16 @@ void merge_states(const MergeStatesParams& p, const Team& team) {
   const int64_t D = p.head_dim;
   const Range mine = team.share(p.queries * p.heads);
   for (int64_t row = mine.begin; row < mine.end; ++row) {
-    const auto part = [&](int64_t i) { return p.states + (i * p.room * p.heads + row) * (D + 2); };
+    const bool merged = row < p.room * p.heads;
+    const int64_t parts = merged ? p.parts : 1;
+    const auto part = [&](int64_t i) {
+      return merged ? p.states + (i * p.room * p.heads + row) * (D + 2) : p.own + row * (D + 2);
+    };
     float top = kNoKeys, total = 0;
-    for (int64_t i = 0; i < p.parts; ++i) top = std::max(top, part(i)[D + 1]);
+    for (int64_t i = 0; i < parts; ++i) top = std::max(top, part(i)[D + 1]);
     float* out = p.out + row * D;
     std::fill_n(out, D, 0.0f);
-    for (int64_t i = 0; i < p.parts; ++i) {
+    for (int64_t i = 0; i < parts; ++i) {
       if (part(i)[D + 1] == kNoKeys) continue;
       const float weight = std::exp(part(i)[D + 1] - top);
       for (int64_t d = 0; d < D; ++d) out[d] += weight * part(i)[d];

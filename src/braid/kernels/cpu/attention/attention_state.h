@@ -36,10 +36,11 @@ void attention_state(const AttentionStateParams& p, const Team& team, Isa isa = 
 
 struct MergeStatesParams {
   const float* states = nullptr;  // [parts, room, Hq, D + 2]
+  const float* own = nullptr;     // [queries, Hq, D + 2], rows from `room` on are read
   float* out = nullptr;           // [queries, Hq, D]
   int64_t parts = 0;
   int64_t room = 0;
-  int64_t queries = 0;  // at most room
+  int64_t queries = 0;  // at most room, if own is null
   int64_t heads = 0;    // Hq
   int64_t head_dim = 0;
 };

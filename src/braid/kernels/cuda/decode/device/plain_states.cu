@@ -80,18 +80,32 @@ void launch_for_cache(const Args& args, int queries, DType cache, LaunchContext 
   }
 }
 
+struct MergeArgs {
+  const float* states;  // [parts, n, heads, D + 2]
+  const float* own;     // [N, heads, D + 2] or null
+  const int64_t* queries;
+  int rows;    // N
+  int merged;  // n
+  int heads;
+  int D;
+  int parts;
+};
+
 // A warp for each query and head.
 template <class Out>
 __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
-    const float* states, Out* out, const int64_t* queries, int rows, int heads, int D, int parts) {
+    const __grid_constant__ MergeArgs a, Out* out) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
   const int warp = static_cast<int>(threadIdx.x) / kPlainLanes;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kPlainWarps + warp;
-  const int64_t all = static_cast<int64_t>(rows) * heads;
-  if (row >= min(all, static_cast<int64_t>(*queries) * heads)) return;
-  const auto part = [&](int p) { return states + (p * all + row) * (D + 2); };
+  const int D = a.D;
+  if (row >= min(static_cast<int64_t>(a.rows), *a.queries) * a.heads) return;
+  const int64_t merged = static_cast<int64_t>(a.merged) * a.heads;
+  const int parts = row < merged ? a.parts : 1;
+  const float* first = (row < merged ? a.states : a.own) + row * (D + 2);
+  const auto part = [&](int p) { return first + p * merged * (D + 2); };
   float top = -INFINITY, total = 0;
   for (int p = 0; p < parts; ++p) top = fmaxf(top, __ldcg(part(p) + D + 1));
   for (int p = 0; p < parts; ++p) {
@@ -144,14 +158,19 @@ void plain_states(const StateParams& p, LaunchContext context) {
 }
 
 void merge_states(const MergeStatesParams& p, LaunchContext context) {
-  const auto rows = static_cast<int>(p.states.shape[1] / p.parts);
-  const auto heads = static_cast<int>(p.states.shape[2]);
-  const auto D = static_cast<int>(p.states.shape[3] - 2);
+  const MergeArgs args = {.states = p.states.as<const float>(),
+                          .own = p.own,
+                          .queries = p.queries,
+                          .rows = static_cast<int>(p.out.shape[0]),
+                          .merged = static_cast<int>(p.states.shape[1] / p.parts),
+                          .heads = static_cast<int>(p.states.shape[2]),
+                          .D = static_cast<int>(p.states.shape[3] - 2),
+                          .parts = p.parts};
   const auto launch = [&]<class Out>(Out* out) {
+    const int warps = args.rows * args.heads;
     launch_kernel(context, merge_states_kernel<Out>,
-                  dim3(static_cast<unsigned>((rows * heads + kPlainWarps - 1) / kPlainWarps)),
-                  dim3(kPlainLanes * kPlainWarps), 0, p.states.as<const float>(), out, p.queries,
-                  rows, heads, D, p.parts);
+                  dim3(static_cast<unsigned>((warps + kPlainWarps - 1) / kPlainWarps)),
+                  dim3(kPlainLanes * kPlainWarps), 0, args, out);
   };
   if (p.out.dtype == DType::f32) return launch(p.out.as<float>());
   launch(reinterpret_cast<__nv_bfloat16*>(p.out.data));

@@ -37,7 +37,8 @@ void plain_states(const StateParams& params, LaunchContext context);
 
 struct MergeStatesParams {
   TensorView states;                 // f32 [1, parts * n, Hq, D + 2]
-  TensorView out;                    // f32 or bf16 [n, Hq * D]
+  const float* own = nullptr;        // [N, Hq, D + 2], rows from n on are read; null: N = n
+  TensorView out;                    // f32 or bf16 [N, Hq * D]
   const int64_t* queries = nullptr;  // live rows of out
   int parts = 1;
 };
