@@ -115,49 +115,22 @@ TEST_P(KeysApart, EveryRankOwnsTokens) {
   }
 }
 
-// Ranks with sequences of their own beside a divided one: sequences join and leave, prompts share
-// steps with decodes, and one outgrows its rank. Few plans serve all steps.
+// Few plans serve all steps. Of eight ranks each holds two pages: one sequence outgrows its rank.
 TEST_P(KeysApart, RanksHaveSequencesOfTheirOwn) {
   constexpr int64_t kSmall = 16;  // pages of all ranks
   for (int P : {2, 3, 5, 8}) {
     SCOPED_TRACE(fmt::format("{} ranks", P));
     Runner one(loaded_->model, {.cache = cache_of(kSmall)});
     Runner ranks(loaded_->model, ring(P, cache_of(kSmall), P == 3 ? "overlap" : "sequential"));
-    struct Own {
-      Sequence sequence;
-      int rank;
-    };
-    Sequence divided{{3, 0, 1}};
-    std::vector<Own> own{{{{5}}, 0}, {{{2, 14}}, 1}, {{{9}}, P - 1}};
-    Batch batch(kPageSize);
-    const auto step = [&](int64_t guests, const std::vector<int64_t>& tokens) {
-      batch.clear();
-      if (guests > 0) divided.add(batch, guests);
-      for (size_t s = 0; s < tokens.size(); ++s) {
-        Own& o = own[s];
-        if (tokens[s] > 0) o.sequence.add(batch, tokens[s], o.rank);
-      }
-      expect_alike(ranks, one, batch, kTolerance);
-    };
-    step(23, {});
-    step(1, {4});
-    step(1, {1, 9, 5});
-    step(0, {1, 1, 1});
-    step(1, {1, 0, 1});
-    step(3, {0, 7});
-    own[0].sequence = {{5}};  // another one on its page
-    step(1, {6, 1, 1});
-    for (int i = 0; i < 3; ++i) step(1, {1, 1, 1});
+    join_ranks_and_leave(P,
+                         [&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
     if (HasFatalFailure()) return;
     size_t plans = 0;
     for (const std::string& line : ranks.explain()) {
       plans += line.find("guests and") < line.size();
     }
     EXPECT_GE(plans, 2u);
-    EXPECT_LE(plans, 7u) << "of 9 steps of other numbers";
-    // Of eight ranks each holds two pages: with a share of the divided one these are not enough.
-    while (own[1].sequence.cached < 2 * kPageSize) step(1, {0, 1});
-    if (HasFatalFailure()) return;
+    EXPECT_LE(plans, 7u) << "of 20 steps";
   }
 }
 

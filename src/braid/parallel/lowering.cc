@@ -261,39 +261,34 @@ class Lowering {
     const KeysApart& apart = *plan_.tokens->apart;
     const SequenceLayout guests = guests_of(apart, plan_.tokens->q);
     if (apart_.held_slots == kNoValue) {
-      const auto input = [&](const char* name, const Shape& shape) {
+      const auto in = [&](const char* name, const Shape& shape) {
         return made_.add(ValueKind::input, name, {DType::i32, shape, BatchAxis::none}, {}, -1);
       };
-      const auto held = [&](const inputs::Held& names, int64_t T) {
-        if (T == 0) return HeldInputs{};
-        return HeldInputs{.rows = input(names.rows, {T}),
-                          .begin = input(names.begin, {std::ssize(apart.windows), T}),
-                          .end = input(names.end, {T}),
-                          .slots = input(names.slots, {T})};
+      const auto held = [&, W = std::ssize(apart.windows)](const inputs::Held& n, int64_t T) {
+        return HeldInputs{in(n.rows, {T}), in(n.begin, {W, T}), in(n.end, {T}), in(n.slots, {T})};
       };
-      apart_ = {.held_slots = input(inputs::kHeldSlots, {apart.sequences, apart.slots}),
-                .guests = held(inputs::kGuests, guests.length()),
-                .own = held(inputs::kOwn, apart.own > 0 ? plan_.tokens->q.max_rows() : 0)};
+      apart_.held_slots = in(inputs::kHeldSlots, {apart.sequences, apart.slots});
+      if (guests.length() > 0) apart_.guests = held(inputs::kGuests, guests.length());
+      if (apart.own > 0) apart_.own = held(inputs::kOwn, plan_.tokens->q.max_rows());
     }
     const auto kv = appended_.find(op.inputs[1]);
     BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);
     std::vector<Builder> builders = made_.begin_builders(op);
     const ValueId first = mapped(begins_with(logical_, op.scope));
     const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
-    if (apart_open_.empty() && guests.length() > 0) {
+    if (apart_open_.empty()) {
       apart_open_ = open_keys_apart(builders, guests, first, attrs.head_dim,
                                     opened_together(logical_, *plan_.tokens, index));
     }
-    const ValueId out =
-        lower_keys_apart(builders, guests, apart, apart_,
-                         {.q = mapped(op.inputs[0]),
-                          .k = mapped(kv->second.first),
-                          .v = mapped(kv->second.second),
-                          .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
-                          .first = first,
-                          .attention = attrs},
-                         apart_open_.empty() ? KeysApartBuffers{} : apart_open_.front());
-    if (!apart_open_.empty()) apart_open_.erase(apart_open_.begin());
+    const ValueId out = lower_keys_apart(builders, guests, apart, apart_,
+                                         {.q = mapped(op.inputs[0]),
+                                          .k = mapped(kv->second.first),
+                                          .v = mapped(kv->second.second),
+                                          .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
+                                          .first = first,
+                                          .attention = attrs},
+                                         apart_open_.front());
+    apart_open_.erase(apart_open_.begin());
     made_.end_builders(builders, index);
     define(op.outputs[0], out, token_parts_);
   }

@@ -135,12 +135,14 @@ TEST_P(CudaSequence, GreedyTokensAreThoseOfOneGpu) {
   }
 }
 
+// The runner with a cache of which GPUs hold their own keys alone.
+RunnerConfig large(RunnerConfig config) {
+  config.cache.pages = config.cache.pages_per_sequence = kPagesApart;
+  return config;
+}
+
 // GPUs that keep their own keys alone: queries go to the keys.
 TEST_P(CudaSequence, KeysStayWhereTheyAre) {
-  const auto large = [](RunnerConfig config) {
-    config.cache.pages = config.cache.pages_per_sequence = kPagesApart;
-    return config;
-  };
   Runner one(loaded_->model, large(cuda_runner()));
   for (int P : {2, 4}) {
     if (cannot_run(P)) continue;
@@ -154,6 +156,19 @@ TEST_P(CudaSequence, KeysStayWhereTheyAre) {
         EXPECT_EQ(value.type.shape[0], kPagesApart / P) << value.name;
       }
     }
+  }
+}
+
+// GPUs with sequences of their own beside a divided one.
+TEST_P(CudaSequence, RanksHaveSequencesOfTheirOwn) {
+  Runner one(loaded_->model, large(cuda_runner()));
+  for (int P : {2, 4}) {
+    if (cannot_run(P)) continue;
+    SCOPED_TRACE(fmt::format("{} GPUs", P));
+    Runner ranks(loaded_->model, large(divided({.mode = SpMode::ring, .ranks = P})));
+    join_ranks_and_leave(
+        P, [&](const Batch& batch) { expect_alike(ranks, one, batch, 2 * tolerance_); });
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -59,4 +59,34 @@ inline void join_and_leave(const std::function<void(const Batch&)>& run) {
   step({{2, 11}});
 }
 
+// Sequences of ranks' own beside a divided one join and leave, prompts share steps with decodes,
+// and one fills two pages. Pages up to number 14.
+inline void join_ranks_and_leave(int P, const std::function<void(const Batch&)>& run) {
+  struct Own {
+    Sequence sequence;
+    int rank;
+  };
+  Sequence divided{{3, 0, 1}};
+  std::vector<Own> own{{{{5}}, 0}, {{{2, 14}}, 1}, {{{9}}, P - 1}};
+  Batch batch(kPageSize);
+  const auto step = [&](int64_t guests, const std::vector<int64_t>& tokens) {
+    batch.clear();
+    if (guests > 0) divided.add(batch, guests);
+    for (size_t s = 0; s < tokens.size(); ++s) {
+      if (tokens[s] > 0) own[s].sequence.add(batch, tokens[s], own[s].rank);
+    }
+    run(batch);
+  };
+  step(23, {});
+  step(1, {4});
+  step(1, {1, 9, 5});
+  step(0, {1, 1, 1});
+  step(1, {1, 0, 1});
+  step(3, {0, 7});
+  own[0].sequence = {{5}};  // another one on its page
+  step(1, {6, 1, 1});
+  for (int i = 0; i < 3; ++i) step(1, {1, 1, 1});
+  while (own[1].sequence.cached < 2 * kPageSize) step(1, {0, 1});
+}
+
 }  // namespace braid::golden

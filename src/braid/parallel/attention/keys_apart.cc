@@ -118,6 +118,7 @@ SequenceLayout guests_of(const KeysApart& apart, const SequenceLayout& tokens) {
 std::vector<KeysApartBuffers> open_keys_apart(
     std::span<Builder> builders, const SequenceLayout& guests, ValueId first, int64_t head_dim,
     const std::vector<std::pair<ValueType, ValueType>>& attentions) {
+  if (guests.length() == 0) return std::vector<KeysApartBuffers>(attentions.size());
   Lowering l(builders, guests);
   const int P = static_cast<int>(builders.size());
   const int64_t T = guests.length(), room = std::max<int64_t>(guests.max_rows(), 1);
