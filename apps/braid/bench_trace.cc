@@ -153,7 +153,8 @@ std::vector<TraceResult> measure(BenchTraceOptions& o, const std::string& model)
   // Steps of both kinds run once before: their plans and pages are made.
   engine->generate({.prompt = std::vector<int32_t>(64, 1), .max_tokens = 4, .ignore_eos = true});
   EngineReplay real = replay_on_engine(*engine, source_of(o), o.long_tokens);
-  const ReplayConfig config{.scheduler = real.scheduler, .long_tokens = o.long_tokens};
+  const ReplayConfig config{
+      .scheduler = real.scheduler, .depth = real.depth, .long_tokens = o.long_tokens};
   FittedTimes times(real.cost, real.between);
   TraceReplay again = replay_trace(source_of(o), config, times);
   const int ranks = engine->config().tp;

@@ -81,6 +81,26 @@ TEST(TraceReplay, ThreeRequestsByHand) {
   EXPECT_NEAR(s.decode_rate, 6 / 11.16, 1e-9);
 }
 
+// The same with two steps under way: each is chosen as the one before begins.
+//   0    step 1, 128 tokens of A: 2.28 s; step 2, the other 72 of A, from 2.28: 1.72 s
+//   2.28 step 3, A's next token and B, from 4.00: 1.41 s
+//   4.00 step 4, A and B decode, from 5.41: 1.02 s
+TEST(TraceReplay, TwoStepsUnderWayByHand) {
+  RoundTimes times;
+  const ReplayConfig config{.scheduler = small(), .depth = 2};
+  const TraceReplay r = replay_trace(source_of({{.arrival = 0, .input = 200, .output = 3},
+                                                {.arrival = 1, .input = 40, .output = 2},
+                                                {.arrival = 10, .input = 16, .output = 1}}),
+                                     config, times);
+  EXPECT_NEAR(r.requests[0].first, 4.00, 1e-9);
+  EXPECT_NEAR(r.requests[0].last, 6.43, 1e-9);
+  EXPECT_NEAR(r.requests[1].first, 5.41, 1e-9);
+  EXPECT_NEAR(r.requests[1].last, 6.43, 1e-9);
+  EXPECT_NEAR(r.requests[2].last, 11.16, 1e-9);
+  EXPECT_EQ(r.steps, 5);
+  EXPECT_EQ(r.prompt_tokens, 256);
+}
+
 // The same with prompts alone: prompts and answers take turns.
 TEST(TraceReplay, PromptsAloneByHand) {
   RoundTimes times;
@@ -117,6 +137,7 @@ TEST(TraceReplay, ConservesTokens) {
     }
     ReplayConfig config{.scheduler = small(), .sets = 1 + trial % 3};
     config.scheduler.prompts_alone = trial % 2 == 0;
+    config.depth = 1 + static_cast<size_t>(trial / 2 % 2);
     config.scheduler.pages = trial % 5 == 0 ? 64 : 200;
     std::map<RequestId, int64_t> sampled;
     config.on_step = [&](double, const Step& step) {

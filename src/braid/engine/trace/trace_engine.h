@@ -11,6 +11,7 @@ struct EngineReplay {
   SchedulerConfig scheduler;  // the engine's
   StepCost cost;              // fitted to its steps
   double between = 0;         // seconds of the host between two steps, in the mean
+  size_t depth = 1;           // steps under way
 };
 
 // Submits each request of a trace to an engine as it arrives, and waits for all answers, which have

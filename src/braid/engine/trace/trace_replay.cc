@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -20,8 +21,12 @@ struct Set {
   Set(const SchedulerConfig& config, size_t number) : scheduler(config), number(number) {}
   Scheduler scheduler;
   size_t number = 0;
-  Step step;                             // under way
-  double end = kNever;                   // of the step
+  struct UnderWay {
+    Step step;
+    double end = 0;
+  };
+  std::deque<UnderWay> steps;  // the oldest first
+  double end() const { return steps.empty() ? kNever : steps.front().end; }
   int64_t left = 0;                      // tokens to compute, of all requests
   std::map<RequestId, size_t> requests;  // by index in the replay
 };
@@ -39,11 +44,11 @@ class Replaying {
     TraceRequest request;
     bool more = source(request);
     while (true) {
-      Set& set = **std::ranges::min_element(sets_, {}, [](const auto& s) { return s->end; });
-      if (more && request.arrival <= set.end) {
+      Set& set = **std::ranges::min_element(sets_, {}, [](const auto& s) { return s->end(); });
+      if (more && request.arrival <= set.end()) {
         arrive(request);
         more = source(request);
-      } else if (set.end < kNever) {
+      } else if (!set.steps.empty()) {
         finish(set);
       } else {
         break;
@@ -76,18 +81,25 @@ class Replaying {
                           .arrival = request.arrival});
     set.left += request.input + std::min(request.output, most);
     set.requests[id] = index;
-    if (set.end == kNever) begin(set, request.arrival);
+    begin(set, request.arrival);
   }
 
+  // Chooses steps until enough are under way.
   void begin(Set& set, double now) {
-    set.step = set.scheduler.next(now);
-    set.end = kNever;
-    if (set.step.empty()) {
-      BRAID_CHECK(set.requests.empty(), "{} requests wait for no step", set.requests.size());
-      return;
+    while (set.steps.size() < config_.depth) {
+      const Step step = set.scheduler.next(now);
+      if (step.empty()) break;
+      const double start = set.steps.empty() ? now : set.steps.back().end;
+      set.steps.push_back({step, start + put(set, step)});
     }
+    BRAID_CHECK(!set.steps.empty() || set.requests.empty(), "{} requests wait for no step",
+                set.requests.size());
+  }
+
+  // Seconds of the step.
+  double put(Set& set, const Step& step) {
     rows_.clear();
-    for (const StepRow& row : set.step.rows) {
+    for (const StepRow& row : step.rows) {
       ReplayedRequest& request = result_.requests[set.requests.at(row.id)];
       const bool decode = row.begin >= request.input;
       rows_.push_back({.tokens = row.end - row.begin,
@@ -97,23 +109,24 @@ class Replaying {
       if (!decode) result_.prompt_tokens += std::min(row.end, request.input) - row.begin;
     }
     const double seconds = times_.seconds(rows_);
-    BRAID_CHECK(seconds > 0, "a step of {} tokens takes {} s", set.step.tokens, seconds);
-    set.scheduler.step_put(set.step);
+    BRAID_CHECK(seconds > 0, "a step of {} tokens takes {} s", step.tokens, seconds);
+    set.scheduler.step_put(step);
     result_.busy += seconds;
     ++result_.steps;
-    set.end = now + seconds;
+    return seconds;
   }
 
   void finish(Set& set) {
-    const double now = set.end;
+    const auto [step, now] = std::move(set.steps.front());
+    set.steps.pop_front();
     const std::vector<int32_t> tokens(
-        static_cast<size_t>(std::ranges::count_if(set.step.rows, &StepRow::sample)), 1);
-    set.scheduler.step_done(set.step, tokens);
-    for (const StepRow& row : set.step.rows) {
+        static_cast<size_t>(std::ranges::count_if(step.rows, &StepRow::sample)), 1);
+    set.scheduler.step_done(step, tokens);
+    for (const StepRow& row : step.rows) {
       if (row.sample) token(set, row.id, now);
     }
     result_.seconds = std::max(result_.seconds, now);
-    if (config_.on_step) config_.on_step(now, set.step);
+    if (config_.on_step) config_.on_step(now, step);
     begin(set, now);
   }
 

@@ -39,6 +39,7 @@ struct TraceReplay {
 struct ReplayConfig {
   SchedulerConfig scheduler;    // each set's
   int sets = 1;                 // sets of ranks with separate requests
+  size_t depth = 1;             // steps under way: later ones are chosen before the first ends
   int64_t long_tokens = 32768;  // a prompt is long from this length on
   std::function<void(double now, const Step& step)> on_step;  // as a step ends; may be empty
 };
