@@ -86,10 +86,10 @@ class MaskedSlotsTest : public LoopFixture {
   void submit(RequestId id, bool masked) {
     AnswerRequest request{.prompt = {1, 2, 3}, .max_tokens = kMost};
     if (masked) request.mask = masks_.mask();
-    active_[id] = std::make_shared<ActiveRequest>(id, request, loaded_->tokenizer, ends_,
-                                                  DType::f32, std::make_shared<Collector>());
+    active_.add(id, std::make_shared<ActiveRequest>(id, request, loaded_->tokenizer, ends_,
+                                                    DType::f32, std::make_shared<Collector>()));
     scheduler_.submit({.id = id, .ids = request.prompt, .max_tokens = kMost});
-    steps_->prepare(active_[id]);
+    steps_->prepare(active_.at(id));
   }
   // One turn as of RequestLoop: at most one step is put in, and at most one is taken.
   void turn() {
@@ -108,7 +108,7 @@ class MaskedSlotsTest : public LoopFixture {
   }
   void take(RequestId id, const SampledToken& token) {
     tokens_[id].push_back(token.id);
-    steps_->prepare(active_[id]);
+    steps_->prepare(active_.at(id));
   }
   // Turns until a request has so many tokens.
   void turn_until(RequestId id, size_t tokens) {

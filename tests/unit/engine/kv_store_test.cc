@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
+#include <random>
 
 namespace braid {
 namespace {
@@ -60,6 +62,47 @@ TEST(KvStore, OtherTokensAndOtherSaltsShareNothing) {
   differs[5] = 99;
   EXPECT_EQ(store.find(other, differs), 4);
   for (KvHolding* holding : {&first, &salted, &other}) store.close(*holding);
+}
+
+// Two pages of the hash by which the tree looks pages up: FNV-1a over words. A second word puts
+// right what first words with equal upper halves leave different.
+TEST(KvStore, PagesOfOneHashStayApart) {
+  const auto hash = [](uint64_t h, int32_t id) {
+    return (h ^ static_cast<uint32_t>(id)) * 0x100000001b3u;
+  };
+  std::vector<int32_t> one(kPage), other(kPage);  // one[1] is 0
+  std::map<uint32_t, int32_t> firsts;             // by upper half of the hash
+  std::mt19937 random(1);
+  for (bool found = false; !found;) {
+    const auto id = static_cast<int32_t>(random());
+    const uint64_t h = hash(0xcbf29ce484222325u, id);
+    const auto [twin, fresh] = firsts.emplace(static_cast<uint32_t>(h >> 32), id);
+    if (fresh || twin->second == id) continue;
+    found = true;
+    one[0] = twin->second;
+    other[0] = id;
+    other[1] = static_cast<int32_t>(hash(0xcbf29ce484222325u, one[0]) ^ h);
+  }
+  uint64_t a = 0xcbf29ce484222325u, b = a;
+  for (const int32_t id : one) a = hash(a, id);
+  for (const int32_t id : other) b = hash(b, id);
+  ASSERT_EQ(a, b);
+  ASSERT_NE(one, other);
+  KvStore store(8, kPage, true);
+  for (std::vector<int32_t>* tokens : {&one, &other}) tokens->push_back(7);
+  KvHolding first = compute(store, "", one);
+  KvHolding second = store.open("");
+  EXPECT_EQ(store.find(second, other), 0);
+  store.close(second);
+  second = compute(store, "", other);
+  EXPECT_NE(second.pages[0], first.pages[0]);
+  store.close(first);
+  for (const std::vector<int32_t>& tokens : {one, other}) {
+    KvHolding again = store.open("");
+    EXPECT_EQ(store.find(again, tokens), kPage);
+    store.close(again);
+  }
+  store.close(second);
 }
 
 TEST(KvStore, EqualPagesComputedTwiceBecomeOne) {

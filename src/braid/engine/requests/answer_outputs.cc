@@ -9,7 +9,7 @@ constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
 
 }  // namespace
 
-AnswerOutputs::AnswerOutputs(std::function<void(bool end)> written)
+AnswerOutputs::AnswerOutputs(Written written)
     : written_(std::move(written)), outputs_(kOutputs), thread_([this] { write(); }) {}
 
 void AnswerOutputs::prompt(std::shared_ptr<ActiveRequest> request) {
@@ -17,8 +17,9 @@ void AnswerOutputs::prompt(std::shared_ptr<ActiveRequest> request) {
 }
 
 void AnswerOutputs::token(std::shared_ptr<ActiveRequest> request, const SampledToken& token,
-                          const AnswerEnd& facts) {
-  outputs_.push({std::move(request), token, facts});
+                          const AnswerEnd& facts, bool soon) {
+  outputs_.add({std::move(request), token, facts});
+  if (soon) wake();
 }
 
 void AnswerOutputs::end(std::shared_ptr<ActiveRequest> request) {
@@ -54,7 +55,7 @@ void AnswerOutputs::write() {
     } else {
       request.writer.end(std::get<AnswerEnd>(std::move(output->what)));
     }
-    written_(std::holds_alternative<AnswerEnd>(output->what));
+    written_(request, std::holds_alternative<AnswerEnd>(output->what));
   }
 }
 

@@ -15,16 +15,20 @@ namespace braid {
 // waits while too many tokens are without text.
 class AnswerOutputs {
  public:
-  // The thread calls `written` after each output: whether that was a request's end.
-  explicit AnswerOutputs(std::function<void(bool end)> written);
+  using Written = std::function<void(const ActiveRequest& request, bool end)>;
+
+  // The thread calls `written` after each output: whether that was the request's end.
+  explicit AnswerOutputs(Written written);
   ~AnswerOutputs() { finish(); }
   AnswerOutputs(const AnswerOutputs&) = delete;
   AnswerOutputs& operator=(const AnswerOutputs&) = delete;
 
-  // Any thread, for one request at a time.
+  // Any thread, for one request at a time. With `soon` the token's text is made at once, else
+  // behind wake().
   void prompt(std::shared_ptr<ActiveRequest> request);
   void token(std::shared_ptr<ActiveRequest> request, const SampledToken& token,
-             const AnswerEnd& facts);
+             const AnswerEnd& facts, bool soon);
+  void wake() { outputs_.wake(); }
   // Called by the loop's thread. The request's facts say how it ended. Its sink hears of the end at
   // the first look() or settle() after workers have left the request's masks.
   void end(std::shared_ptr<ActiveRequest> request);
@@ -43,7 +47,7 @@ class AnswerOutputs {
 
   void write();
 
-  const std::function<void(bool end)> written_;
+  const Written written_;
   BoundedQueue<Output> outputs_;
   std::vector<std::shared_ptr<ActiveRequest>> ended_;  // whose sinks have not heard
   std::thread thread_;

@@ -16,14 +16,19 @@ class BoundedQueue {
 
   // Waits for room. False, and the value is dropped, once the queue is closed.
   bool push(T value) {
-    std::unique_lock lock(mutex_);
-    room_.wait(lock, [&] { return values_.size() < capacity_ || closed_; });
-    if (closed_) return false;
-    values_.push_back(std::move(value));
-    lock.unlock();
-    filled_.notify_one();
-    return true;
+    const bool added = add(std::move(value));
+    if (added) wake();
+    return added;
   }
+  // As push(), but the taker may sleep on until wake().
+  bool add(T value) {
+    std::unique_lock lock(mutex_);
+    if (values_.size() >= capacity_) wake();
+    room_.wait(lock, [&] { return values_.size() < capacity_ || closed_; });
+    if (!closed_) values_.push_back(std::move(value));
+    return !closed_;
+  }
+  void wake() { filled_.notify_one(); }
 
   // Waits for a value; nothing once the queue is closed and empty.
   std::optional<T> pop() {

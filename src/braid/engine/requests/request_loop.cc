@@ -46,7 +46,7 @@ struct RequestLoop::Impl {
         scheduler(config),
         steps(runner.step_queue(complete(options, config, v)), scheduler, c.page_size, ends,
               [this] { tell([this] { ++masks_made; }); }),
-        outputs([this](bool end) { written(end); }) {
+        outputs([this](const ActiveRequest& request, bool end) { written(request, end); }) {
     for (int32_t id = 0; id < tokenizer.vocab_size() && id < vocabulary; ++id) {
       if (tokenizer.is_end_of_generation(id)) ends.push_back(id);
     }
@@ -85,7 +85,7 @@ struct RequestLoop::Impl {
   void after_token(RequestId id, const SampledToken& token);
   void publish();
   // The writer's thread.
-  void written(bool end);
+  void written(const ActiveRequest& request, bool end);
 
   const Tokenizer& tokenizer;
   const int64_t vocabulary;
@@ -102,7 +102,7 @@ struct RequestLoop::Impl {
   RequestSteps steps;
   double waited = 0;  // for steps, in this turn
   StepCostFit fit;
-  std::map<RequestId, std::shared_ptr<ActiveRequest>> active;
+  ActiveRequests active;
   int64_t masks_seen = 0;  // of masks_made
   RequestStats stats;
 
@@ -163,11 +163,7 @@ bool RequestLoop::Impl::take_inbox() {
   }
   for (auto& request : fresh) start(std::move(request));
   for (const RequestId id : gone) end(id, AnswerReason::abort);
-  gone.clear();
-  for (const auto& [id, request] : active) {
-    if (all_go || request->writer.closed()) gone.push_back(id);
-  }
-  for (const RequestId id : gone) end(id, AnswerReason::abort);
+  while (all_go && !active.empty()) end(active.begin()->first, AnswerReason::abort);
   outputs.look();
   const std::lock_guard lock(mutex);
   return !stopping;
@@ -176,7 +172,7 @@ bool RequestLoop::Impl::take_inbox() {
 void RequestLoop::Impl::start(std::shared_ptr<ActiveRequest> request) {
   const RequestId id = request->id;
   const AnswerRequest& r = request->request;
-  active.emplace(id, request);
+  active.add(id, request);
   try {
     scheduler.submit({.id = id,
                       .ids = r.prompt,
@@ -218,6 +214,7 @@ void RequestLoop::Impl::wait_for_mask() {
 void RequestLoop::Impl::take_late() {
   const auto tokens =
       steps.look(active, [&](const auto& request, const auto& token) { hand_out(request, token); });
+  if (!tokens.empty()) outputs.wake();
   for (const auto& [id, token] : tokens) after_token(id, token);
   stats.answer_tokens += std::ssize(tokens);
 }
@@ -263,6 +260,7 @@ void RequestLoop::Impl::put(const Step& step) {
 void RequestLoop::Impl::take() {
   const EndedRequests ended =
       steps.take(active, [&](const auto& request, const auto& token) { hand_out(request, token); });
+  outputs.wake();
   const Step& step = ended.step;
   waited += ended.waited;
   fit.add(step.tokens, step.attended, 1e3 * ended.seconds);
@@ -303,7 +301,8 @@ void RequestLoop::Impl::hand_out(const std::shared_ptr<ActiveRequest>& request,
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
-  if (!ends_with(request->request, token.id)) outputs.token(request, token, facts);
+  const bool from_host = request->slot < 0;  // the next token takes a while
+  if (!ends_with(request->request, token.id)) outputs.token(request, token, facts, from_host);
 }
 
 void RequestLoop::Impl::after_token(RequestId id, const SampledToken& token) {
@@ -333,14 +332,14 @@ void RequestLoop::Impl::publish() {
   published = stats;
 }
 
-void RequestLoop::Impl::written(bool end) {
-  if (end) {
-    {
-      const std::lock_guard lock(mutex);
-      --open;
-    }
-    idle.notify_all();
+void RequestLoop::Impl::written(const ActiveRequest& request, bool end) {
+  const bool closed = !end && request.writer.closed();  // by a stop text or by the sink
+  if (end || closed) {
+    const std::lock_guard lock(mutex);
+    if (end) --open;
+    if (closed) cancels.push_back(request.id);
   }
+  if (end) idle.notify_all();
   wake.notify_one();
 }
 

@@ -202,12 +202,14 @@ EndedRequests RequestSteps::take(const ActiveRequests& active, const Chosen& cho
   const StepUnderWay under_way = window_.take();
   const EndedStep step = queue_->take();
   step_seconds_ = step.seconds;
+  for (const auto& [id, request] : active) request->fetch();
+  scheduler_.fetch();
   EndedRequests ended{.step = under_way.step,
                       .seconds = step.seconds,
                       .waited = queue_->depth() > 1 ? step.waited : 0};
   const double begin = steady_seconds();
   ended.tokens = tokens_of(under_way, step.tokens, active, chosen);
-  ended.sample_seconds = steady_seconds() - begin;
+  if (under_way.for_host) ended.sample_seconds = steady_seconds() - begin;
   std::vector<int32_t> ids;
   for (const SampledToken& token : ended.tokens) ids.push_back(token.id);
   scheduler_.step_done(ended.step, ids);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,17 +25,26 @@ struct ActiveRequest {
         sampler(request, ends, kv_dtype) {}
 
   const RequestId id;
+  // The loop's thread.
+  int32_t slot = -1;        // in the queue
+  bool fresh_mask = false;  // requested, arrival not checked yet
+  AnswerEnd facts;          // known so far
   const AnswerRequest request;
-  AnswerWriter writer;
+  AnswerWriter writer;  // other threads, too
   // The loop's thread.
   AnswerSampler sampler;             // for sampling on the host
-  int32_t slot = -1;                 // in the queue
   std::vector<float> logits;         // [V] of a token with a late mask; else empty
-  bool fresh_mask = false;           // requested, arrival not checked yet
-  AnswerEnd facts;                   // known so far
   std::vector<SampledToken> prompt;  // log-probabilities
+
+  // Begins to read all that every step needs, which a computed step has pushed out of the caches.
+  void fetch() const {
+    constexpr size_t kCounts = 16;  // of std::make_shared, in front of the object
+    const char* const first = reinterpret_cast<const char*>(this) - kCounts;
+    const char* const last = reinterpret_cast<const char*>(&writer);
+    prefetch(first, last);
+  }
 };
-using ActiveRequests = std::map<RequestId, std::shared_ptr<ActiveRequest>>;
+using ActiveRequests = ById<RequestId, std::shared_ptr<ActiveRequest>>;
 
 // An ended step with its tokens.
 struct EndedRequests {
@@ -45,7 +53,7 @@ struct EndedRequests {
   std::vector<SampledToken> tokens;
   double seconds = 0;         // EndedStep::seconds
   double waited = 0;          // EndedStep::waited, in take() alone
-  double sample_seconds = 0;  // host time for choosing and delivering tokens
+  double sample_seconds = 0;  // host time for choosing tokens and prompts' log-probabilities
 };
 
 // Result of RequestSteps::put().

@@ -34,9 +34,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
 }
 
 Scheduler::Entry& Scheduler::at(RequestId id) {
-  const auto it = entries_.find(id);
-  BRAID_CHECK(it != entries_.end(), "no request {}", id);
-  return it->second;
+  return *entries_.at(id);
 }
 
 const Scheduler::Entry& Scheduler::at(RequestId id) const {
@@ -55,10 +53,9 @@ void Scheduler::check_prompt(const SchedulerConfig& config, int64_t prompt) {
 void Scheduler::submit(Sequence sequence) {
   const int64_t prompt = std::ssize(sequence.ids);
   check_prompt(config_, prompt);
-  BRAID_CHECK(sequence.max_tokens > 0 && !entries_.contains(sequence.id) &&
-              (entries_.empty() || entries_.rbegin()->first < sequence.id));
+  BRAID_CHECK(sequence.max_tokens > 0);
   const int64_t waiting =
-      std::ranges::count_if(entries_, [](const auto& entry) { return !entry.second.running(); });
+      std::ranges::count_if(entries_, [](const auto& entry) { return !entry.second->running(); });
   if (waiting >= config_.max_waiting) {
     fail(ErrorCode::kResource, "{} requests wait already, the queue holds {}", waiting,
          config_.max_waiting);
@@ -71,22 +68,33 @@ void Scheduler::submit(Sequence sequence) {
     served_[sequence.key] = least == served_.end() ? 0 : least->second;
   }
   const RequestId id = sequence.id;
-  entries_.emplace(id, Entry{.sequence = std::move(sequence), .holding = {}, .prompt = prompt});
+  entries_.add(id, std::make_unique<Entry>(
+                       Entry{.sequence = std::move(sequence), .holding = {}, .prompt = prompt}));
 }
 
 bool Scheduler::end(RequestId id) {
   const auto it = entries_.find(id);
   if (it == entries_.end()) return false;
-  Entry& entry = it->second;
+  Entry& entry = *it->second;
   if (entry.begun) {
     mean_answer_ += kMeanWeight * (static_cast<double>(entry.answer()) - mean_answer_);
   }
   store_.close(entry.holding);
   const std::string key = entry.sequence.key;
   entries_.erase(it);
-  const auto same_key = [&](const auto& other) { return other.second.sequence.key == key; };
+  const auto same_key = [&](const auto& other) { return other.second->sequence.key == key; };
   if (std::ranges::none_of(entries_, same_key)) served_.erase(key);
   return true;
+}
+
+void Scheduler::fetch() const {
+  for (const auto& [id, entry] : entries_) prefetch(entry.get(), entry.get() + 1);
+  for (const auto& [id, entry] : entries_) {
+    const std::vector<int32_t>& pages = entry->holding.pages;
+    const int32_t* const last = &entry->sequence.ids.back();
+    prefetch(last, last + 1);
+    prefetch(pages.data(), pages.data() + pages.size());
+  }
 }
 
 Step Scheduler::next(double now) {
@@ -114,7 +122,7 @@ Step Scheduler::next(double now) {
 void Scheduler::expire(double now, Step& step) {
   if (config_.queue_timeout_s <= 0) return;
   for (const auto& [id, entry] : entries_) {
-    if (!entry.begun && now - entry.sequence.arrival > config_.queue_timeout_s) {
+    if (!entry->begun && now - entry->sequence.arrival > config_.queue_timeout_s) {
       step.expired.push_back(id);
     }
   }
@@ -124,9 +132,9 @@ void Scheduler::expire(double now, Step& step) {
 bool Scheduler::preempt(Step& step) {
   Entry* victim = nullptr;
   bool oldest = true;
-  for (auto& [id, entry] : entries_) {
-    if (!entry.running()) continue;
-    if (!oldest && (victim == nullptr || entry.computed <= victim->computed)) victim = &entry;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry->running()) continue;
+    if (!oldest && (victim == nullptr || entry->computed <= victim->computed)) victim = entry.get();
     oldest = false;
   }
   if (victim == nullptr) return false;
@@ -141,22 +149,22 @@ bool Scheduler::preempt(Step& step) {
 }
 
 void Scheduler::add_decodes(Step& step) {
-  for (auto& [id, entry] : entries_) {
-    if (!entry.decodes() || entry.done()) continue;
-    while (entry.running() && !store_.grow(entry.holding, entry.computed + 1)) {
+  for (const auto& [id, entry] : entries_) {
+    if (!entry->decodes() || entry->done()) continue;
+    while (entry->running() && !store_.grow(entry->holding, entry->computed + 1)) {
       BRAID_CHECK(preempt(step), "one sequence alone does not fit in {} pages", config_.pages);
     }
   }
-  for (auto& [id, entry] : entries_) {
-    if (entry.decodes() && !entry.done()) add_row(step, entry, 1);
+  for (const auto& [id, entry] : entries_) {
+    if (entry->decodes() && !entry->done()) add_row(step, *entry, 1);
   }
 }
 
 std::vector<Scheduler::Entry*> Scheduler::prompts_by_age() {
   std::vector<Entry*> prompts;
-  for (auto& [id, entry] : entries_) {
-    if (entry.decodes() || entry.done() || entry.pending > 0 || entry.held) continue;
-    prompts.push_back(&entry);
+  for (const auto& [id, entry] : entries_) {
+    if (entry->decodes() || entry->done() || entry->pending > 0 || entry->held) continue;
+    prompts.push_back(entry.get());
   }
   std::ranges::stable_sort(prompts, {},
                            [&](const Entry* entry) { return served_.at(entry->sequence.key); });
@@ -166,9 +174,9 @@ std::vector<Scheduler::Entry*> Scheduler::prompts_by_age() {
 int64_t Scheduler::promised_pages() const {
   int64_t pages = 0;
   for (const auto& [id, entry] : entries_) {
-    if (!entry.running()) continue;
+    if (!entry->running()) continue;
     pages += std::max<int64_t>(
-        0, ceil_div(entry.size(), config_.page_size) - std::ssize(entry.holding.pages));
+        0, ceil_div(entry->size(), config_.page_size) - std::ssize(entry->holding.pages));
   }
   return pages;
 }
@@ -176,11 +184,11 @@ int64_t Scheduler::promised_pages() const {
 int64_t Scheduler::expected_growth() const {
   int64_t pages = 0;
   for (const auto& [id, entry] : entries_) {
-    if (!entry.running()) continue;
-    const int64_t more = std::clamp<int64_t>(static_cast<int64_t>(mean_answer_) - entry.answer(), 1,
-                                             entry.sequence.max_tokens);
-    pages += ceil_div(entry.size() + more, config_.page_size) -
-             ceil_div(entry.size(), config_.page_size);
+    if (!entry->running()) continue;
+    const int64_t more = std::clamp<int64_t>(static_cast<int64_t>(mean_answer_) - entry->answer(),
+                                             1, entry->sequence.max_tokens);
+    pages += ceil_div(entry->size() + more, config_.page_size) -
+             ceil_div(entry->size(), config_.page_size);
   }
   return pages;
 }
@@ -215,7 +223,7 @@ bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
   return std::ranges::any_of(
              others,
              [&](const Entry* other) { return same_page(entry, *other, other->computed); }) ||
-         std::ranges::any_of(entries_, [&](const auto& e) { return computes_page(e.second); });
+         std::ranges::any_of(entries_, [&](const auto& e) { return computes_page(*e.second); });
 }
 
 int64_t Scheduler::chunk_of(const Entry& entry, int64_t given, int64_t share, const Step& planned,
@@ -295,7 +303,7 @@ void Scheduler::add_prompts(Step& step, Prompts which) {
   }
   steps_without_prompt_ = step.tokens > before ? 0 : steps_without_prompt_ + 1;
   if (by_turns && step.tokens > before) least_left_next_ = !least_left_next_;
-  const bool alone = std::ranges::none_of(entries_, [](const auto& e) { return e.second.busy(); });
+  const bool alone = std::ranges::none_of(entries_, [](const auto& e) { return e.second->busy(); });
   if (step.tokens == before && (alone || steps_without_prompt_ > kPatience)) {
     force_prompt(step, fresh, by_left, alone);
   }
@@ -360,7 +368,7 @@ void Scheduler::step_done(const Step& step, std::span<const int32_t> tokens) {
     const int32_t token = row.sample ? tokens[next++] : kPendingToken;
     const auto it = entries_.find(row.id);
     if (it == entries_.end()) continue;
-    Entry& entry = it->second;
+    Entry& entry = *it->second;
     if (row.turn == entry.preemptions) {  // otherwise the pages were given up meanwhile
       entry.kept = row.end;
       store_.keep(entry.holding, entry.sequence.ids, row.end);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "braid/engine/kv/kv_store.h"
+#include "braid/engine/requests/by_id.h"
 #include "braid/engine/requests/step_cost.h"
 
 namespace braid {
@@ -93,6 +95,8 @@ class Scheduler {
   // pages, before any later step can reuse them. False: the id is unknown.
   bool end(RequestId id);
 
+  // Begins to read all sequences, which a computed step has pushed out of the caches.
+  void fetch() const;
   // Chooses the next step. The caller passes the step to step_put() before the next call.
   Step next(double now);
   // The step is under way: its sampled tokens are pending.
@@ -200,7 +204,7 @@ class Scheduler {
   const SchedulerConfig config_;
   StepCost cost_;
   KvStore store_;
-  std::map<RequestId, Entry> entries_;    // by age: ids rise
+  ById<RequestId, std::unique_ptr<Entry>> entries_;  // by age
   std::map<std::string, double> served_;  // tokens computed, by key, of keys with requests
   double mean_answer_ = 128;              // tokens of recently ended answers
   Counts counts_;                         // running totals

@@ -15,7 +15,7 @@ KvHolding Scheduler::find_group(Entry& entry) {
     return found;
   }
   for (const auto& [id, other] : entries_) {
-    if (other.running() && other.group >= 0) tokens[other.group] += other.size();
+    if (other->running() && other->group >= 0) tokens[other->group] += other->size();
   }
   KvHolding best;
   int64_t least = 0;
@@ -40,7 +40,7 @@ KvHolding Scheduler::find_group(Entry& entry) {
 bool Scheduler::admit(Entry& entry) {
   if (preempted_now_) return false;  // running requests need all free pages
   const auto running =
-      std::ranges::count_if(entries_, [](const auto& other) { return other.second.running(); });
+      std::ranges::count_if(entries_, [](const auto& other) { return other.second->running(); });
   if (running >= config_.max_running) return false;
   const int64_t others = promised_pages() + (running == 0 ? 0 : expected_growth());
   KvHolding found = find_group(entry);

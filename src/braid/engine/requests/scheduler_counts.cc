@@ -4,7 +4,7 @@ namespace braid {
 
 Scheduler::Counts Scheduler::counts() const {
   Counts counts = counts_;
-  for (const auto& [id, entry] : entries_) ++(entry.running() ? counts.running : counts.waiting);
+  for (const auto& [id, entry] : entries_) ++(entry->running() ? counts.running : counts.waiting);
   counts.evictions = store_.evictions();
   counts.pages = store_.counts();
   return counts;
@@ -12,7 +12,7 @@ Scheduler::Counts Scheduler::counts() const {
 
 double Scheduler::oldest_wait(double now) const {
   for (const auto& [id, entry] : entries_) {
-    if (!entry.running()) return now - entry.sequence.arrival;
+    if (!entry->running()) return now - entry->sequence.arrival;
   }
   return 0;
 }
@@ -20,7 +20,7 @@ double Scheduler::oldest_wait(double now) const {
 void Scheduler::check() const {
   std::vector<const KvHolding*> holdings;
   for (const auto& [id, entry] : entries_) {
-    if (entry.running()) holdings.push_back(&entry.holding);
+    if (entry->running()) holdings.push_back(&entry->holding);
   }
   store_.check(holdings);
 }
