@@ -7,6 +7,7 @@
 
 #include "braid/fabric/local/run_ranks.h"
 #include "braid/fabric/rank_threads.h"
+#include "namespaces.h"
 #include "processes.h"
 
 // Worlds that every fabric test runs in: ranks as threads of this process, or divided over
@@ -36,6 +37,15 @@ inline std::vector<World> worlds(int ranks) {
   return all;
 }
 
+// Hosts for processes: network namespaces of this test program, for its whole life. Null without
+// BRAID_TEST_HOSTS, or where namespaces cannot be made.
+inline const job::Namespaces* hosts_for(int processes) {
+  constexpr int kHosts = 8;
+  if (std::getenv("BRAID_TEST_HOSTS") == nullptr || processes > kHosts) return nullptr;
+  static const job::Namespaces hosts(kHosts);
+  return hosts.here() ? &hosts : nullptr;
+}
+
 // Runs fn(endpoint) on every rank and returns when all have; expectations may stand in it. The
 // job's first error is rethrown. In processes fn sees copies of what it captures: what ranks share
 // is Shared. There links are as they are; the layout of config.links counts, its speeds must not
@@ -45,9 +55,14 @@ inline void run_world(const World& world, const LocalFabricConfig& config,
   if (world.processes == 0) return run_ranks(config, fn);
   BRAID_CHECK(!config.links.any_emulated());
   job::ProcessOptions options{.processes = world.processes};
-  if (world.messages) {
-    options.launch = [](int, job::Launch&) { setenv("UCX_TLS", "tcp,self", 1); };
-  }
+  const job::Namespaces* const hosts = hosts_for(world.processes);
+  if (hosts) options.host = job::Namespaces::address(0);
+  options.launch = [&world, hosts](int p, job::Launch&) {
+    if (world.messages) setenv("UCX_TLS", "tcp,self", 1);
+    if (hosts != nullptr) {
+      ASSERT_TRUE(hosts->enter(p));  // by TCP
+    }
+  };
   const auto endings = job::run_processes(options, [&](job::Job& job) {
     const auto fabric = job.make_fabric({.ranks = config.ranks,
                                          .threads_per_rank = config.threads_per_rank,
