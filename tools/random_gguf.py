@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes some layers of a mixture of experts as a GGUF file with random weights, to compare speeds on
-one file. Needs the packages gguf and numpy of tools/requirements.txt.
+"""Writes some layers of a model as a GGUF file with random weights, to compare speeds on one file.
+Needs the packages gguf and numpy of tools/requirements.txt.
 
-  tools/random_moe.py configs/qwen3-30b-a3b.json --layers 2 --type q4_k -o OUT.gguf
+  tools/random_gguf.py configs/qwen3-30b-a3b.json --layers 2 --type q4_k -o OUT.gguf
+  tools/random_gguf.py configs/llama-2-7b.json --layers 32 --type f16 -o OUT.gguf
 
-CONFIG: a qwen3_moe or deepseek_v2 config.json. Types: q4_k, q8_0. Rows that are no multiple of 256
-take q5_0 beside q4_k, as llama-quantize does. Blocks have random bytes and small scales; norms are
-ones, routers are normal numbers in f32. Tokens are bytes, and names for the rest of the vocabulary.
+CONFIG: a llama, qwen3_moe or deepseek_v2 config.json. Types: q4_k, q8_0, f16, bf16. Rows that are no
+multiple of 256 take q5_0 beside q4_k, as llama-quantize does. Blocks have random bytes and small
+scales; f16 and bf16 repeat some million normal numbers; norms are ones, routers are normal numbers in
+f32. Tokens are bytes, and names for the rest of the vocabulary.
 llama.cpp reads deepseek2 files without q_lora_rank at 26 or 27 layers alone: for other numbers queries
 are two products of rank 1,536, as in DeepSeek-V2.
 """
@@ -25,7 +27,9 @@ from goldens import tokenizer
 
 STEP = 8e-5  # between neighbouring codes, times a sub-scale of about 32 in q4_k
 QUERY_RANK = 1536
-ARCHITECTURES = {"Qwen3MoeForCausalLM": "qwen3moe", "DeepseekV2ForCausalLM": "deepseek2"}
+NORMALS = (1 << 22) + 1  # odd: no two rows begin alike
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen3MoeForCausalLM": "qwen3moe",
+                 "DeepseekV2ForCausalLM": "deepseek2"}
 
 
 class File:
@@ -34,6 +38,9 @@ class File:
         self.arch = ARCHITECTURES[config["architectures"][0]]
         self.random = numpy.random.default_rng(seed)
         self.writer = GGUFWriter(path, self.arch)
+        self.experts = config.get("num_experts") or config.get("n_routed_experts") or 0
+        if kind in ("f16", "bf16"):
+            self.normals = self.random.normal(0, .02, NORMALS).astype(numpy.float32)
 
     def scales(self, blocks, value):
         return numpy.full((blocks, 1), value, numpy.float16).view(numpy.uint8)
@@ -41,6 +48,8 @@ class File:
     def matrix(self, name, *shape):
         """A tensor of random blocks, [..., rows, columns]."""
         *outer, columns = shape
+        if self.kind in ("f16", "bf16"):
+            return self.plain(name, shape)
         kind = self.kind if columns % 256 == 0 or self.kind != "q4_k" else "q5_0"
         size, code_bytes = {"q4_k": (256, 140), "q8_0": (32, 32), "q5_0": (32, 20)}[kind]
         blocks = int(numpy.prod(outer)) * columns // size
@@ -50,6 +59,13 @@ class File:
             parts.append(self.scales(blocks, STEP * 7.5))  # of the minima: about zero on average
         data = numpy.concatenate([*parts, codes], axis=1).reshape(*outer, -1)
         self.writer.add_tensor(f"{name}.weight", data, raw_dtype=getattr(Type, kind.upper()))
+
+    def plain(self, name, shape):
+        if self.kind == "f16":
+            data = numpy.resize(self.normals.astype(numpy.float16), shape)
+            return self.writer.add_tensor(f"{name}.weight", data)
+        data = numpy.resize((self.normals.view(numpy.uint32) >> 16).astype(numpy.uint16), shape)
+        self.writer.add_tensor(f"{name}.weight", data.view(numpy.uint8), raw_dtype=Type.BF16)
 
     def norm(self, name, width):
         self.writer.add_tensor(f"{name}.weight", numpy.ones(width, numpy.float32))
@@ -67,16 +83,17 @@ class File:
         w.add_head_count(c["num_attention_heads"])
         w.add_rope_freq_base(c["rope_theta"])
         w.add_layer_norm_rms_eps(c["rms_norm_eps"])
-        w.add_expert_count(c.get("num_experts") or c["n_routed_experts"])
-        w.add_expert_used_count(c["num_experts_per_tok"])
-        w.add_expert_feed_forward_length(c["moe_intermediate_size"])
+        if self.experts:
+            w.add_expert_count(self.experts)
+            w.add_expert_used_count(c["num_experts_per_tok"])
+            w.add_expert_feed_forward_length(c["moe_intermediate_size"])
         w.add_vocab_size(c["vocab_size"])
-        if a == "qwen3moe":
-            w.add_head_count_kv(c["num_key_value_heads"])
-            w.add_key_length(c["head_dim"])
-            w.add_value_length(c["head_dim"])
-        else:
+        if a == "deepseek2":
             self.latent_keys()
+        else:
+            w.add_head_count_kv(c["num_key_value_heads"])
+            w.add_key_length(self.head_dim())
+            w.add_value_length(self.head_dim())
         w.add_tokenizer_model("gpt2")
         w.add_tokenizer_pre("gpt-2")
         tokens, types = tokenizer.gguf_tokens(c["vocab_size"])
@@ -86,6 +103,10 @@ class File:
         w.add_bos_token_id(0)
         w.add_eos_token_id(1)
         w.add_add_bos_token(False)
+
+    def head_dim(self):
+        return self.config.get("head_dim") or (self.config["hidden_size"] //
+                                               self.config["num_attention_heads"])
 
     def latent_keys(self):
         c, w = self.config, self.writer
@@ -107,12 +128,13 @@ class File:
 
     def attention(self, layer):
         c, C, H = self.config, self.config["hidden_size"], self.config["num_attention_heads"]
-        if self.arch == "qwen3moe":
-            D, kv = c["head_dim"], c["num_key_value_heads"]
+        if self.arch != "deepseek2":
+            D, kv = self.head_dim(), c["num_key_value_heads"]
             for part, rows in (("q", H * D), ("k", kv * D), ("v", kv * D)):
                 self.matrix(f"{layer}.attn_{part}", rows, C)
-            self.norm(f"{layer}.attn_q_norm", D)
-            self.norm(f"{layer}.attn_k_norm", D)
+            if self.arch == "qwen3moe":
+                self.norm(f"{layer}.attn_q_norm", D)
+                self.norm(f"{layer}.attn_k_norm", D)
             return self.matrix(f"{layer}.attn_output", C, H * D)
         nope, rope, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
         rank = c["kv_lora_rank"]
@@ -135,7 +157,6 @@ class File:
 
     def write(self):
         c, C = self.config, self.config["hidden_size"]
-        experts = c.get("num_experts") or c["n_routed_experts"]
         self.keys()
         self.matrix("token_embd", c["vocab_size"], C)
         for i in range(self.layers):
@@ -143,11 +164,11 @@ class File:
             self.norm(f"{layer}.attn_norm", C)
             self.attention(layer)
             self.norm(f"{layer}.ffn_norm", C)
-            if i < c.get("first_k_dense_replace", 0):
+            if not self.experts or i < c.get("first_k_dense_replace", 0):
                 self.block(f"{layer}.ffn_{{}}", c["intermediate_size"])
                 continue
-            self.router(f"{layer}.ffn_gate_inp", experts, C)
-            self.block(f"{layer}.ffn_{{}}_exps", c["moe_intermediate_size"], experts)
+            self.router(f"{layer}.ffn_gate_inp", self.experts, C)
+            self.block(f"{layer}.ffn_{{}}_exps", c["moe_intermediate_size"], self.experts)
             if shared := c.get("n_shared_experts"):
                 self.block(f"{layer}.ffn_{{}}_shexp", shared * c["moe_intermediate_size"])
         self.norm("output_norm", C)
@@ -164,7 +185,7 @@ def main():
     parser.add_argument("config", type=pathlib.Path)
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--type", choices=["q4_k", "q8_0"], default="q4_k")
+    parser.add_argument("--type", choices=["q4_k", "q8_0", "f16", "bf16"], default="q4_k")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     config = json.loads(args.config.read_text())
