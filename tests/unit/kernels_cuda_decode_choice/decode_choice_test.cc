@@ -172,7 +172,7 @@ TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
   EXPECT_THAT(why("fused", step), HasSubstr("head dim 80: 64 or 128"));
   step = llama_7b(1024);
   step.block.group = 32;
-  EXPECT_THAT(why("fused", step), HasSubstr("32 query heads for a KV head: 1 to 8"));
+  EXPECT_THAT(why("fused", step), HasSubstr("32 query heads for a KV head: 1 to 16"));
   step = llama_7b(1024);
   step.block.weights[1] = DType::q4_k;
   EXPECT_THAT(why("fused:cluster=2", step), HasSubstr("weight k is q4_k: bf16"));

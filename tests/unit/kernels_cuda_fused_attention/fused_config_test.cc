@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "braid/base/math.h"
 #include "braid/kernels/cuda/fused_attention/batch_layout.h"
 #include "braid/kernels/cuda/fused_attention/fused_layout.h"
 
@@ -91,7 +92,7 @@ TEST(FusedConfig, SaysWhyNot) {
   EXPECT_EQ(why([](FusedShape&) {}), "");
   EXPECT_EQ(why([](FusedShape& s) { s.tokens = 17; }), "17 tokens a step: 16 at most");
   EXPECT_EQ(why([](FusedShape& s) { s.head_dim = 80; }), "head dim 80: 64 or 128");
-  EXPECT_EQ(why([](FusedShape& s) { s.group = 32; }), "32 query heads for a KV head: 1 to 8");
+  EXPECT_EQ(why([](FusedShape& s) { s.group = 32; }), "32 query heads for a KV head: 1 to 16");
   EXPECT_EQ(why([](FusedShape& s) { s.weights[1] = DType::q4_k; }),
             "weight k is q4_k: bf16 or f16");
   EXPECT_EQ(why([](FusedShape& s) { s.weights[3] = DType::q8_0; }),
@@ -123,6 +124,7 @@ TEST(FusedConfig, BatchesWhatOneTokenDoesNotTake) {
   EXPECT_FALSE(batches([](FusedShape&) {}));
   EXPECT_TRUE(batches([](FusedShape& s) { s.tokens = 16; }));
   EXPECT_TRUE(batches([](FusedShape& s) { s.group = 8; }));
+  EXPECT_TRUE(batches([](FusedShape& s) { s.group = 16; }));
   EXPECT_TRUE(batches([](FusedShape& s) { s.normed = false; }));
   EXPECT_TRUE(batches([](FusedShape& s) { s.cache = DType::f16; }));
   EXPECT_TRUE(batches([](FusedShape& s) { s.weights[2] = DType::f16; }));
@@ -131,7 +133,7 @@ TEST(FusedConfig, BatchesWhatOneTokenDoesNotTake) {
 // All tokens, groups and clusters that fit have rings of whole eights, and exchanges that fit.
 TEST(FusedConfig, BatchesFitSharedMemory) {
   for (const int64_t tokens : {1, 2, 4, 7, 8, 16}) {
-    for (const int group : {1, 4, tokens <= 8 ? 8 : 2}) {
+    for (const int group : {1, 4, tokens <= 8 ? 8 : 2, tokens <= 8 ? 9 : 3, tokens <= 4 ? 16 : 2}) {
       FusedShape s = llama_7b();
       s.tokens = tokens, s.group = group, s.kv_heads = 8, s.normed = false;
       const auto configs = fused_candidates(s, FusedScope::projected, ExchangePath::chip, h100());
@@ -141,6 +143,9 @@ TEST(FusedConfig, BatchesFitSharedMemory) {
         const FusedBatchLayout layout(shape);
         EXPECT_EQ(c.slots % kFusedWarps, 0);
         EXPECT_GE(c.each, 1);
+        EXPECT_GE(c.heads, c.each > 1 ? group : 1);
+        // Exchanges of a launch, and a row of words, have tags of their own.
+        EXPECT_LT(ceil_div(tokens, int64_t{c.each}) * (1 + ceil_div(group, c.heads)), 512);
         EXPECT_EQ(layout.bytes, c.shared_bytes);
         EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
         EXPECT_LE(layout.inbox + 2 * c.inbox_bytes, layout.part);
@@ -148,6 +153,13 @@ TEST(FusedConfig, BatchesFitSharedMemory) {
       }
     }
   }
+  // Some heads of a token at a time, where whole groups leave no room for a ring.
+  FusedShape large = llama_7b();
+  large.group = 16, large.kv_heads = 2, large.tokens = 4;
+  EXPECT_EQ(fused_config(large, FusedScope::qkv, ExchangePath::chip, 8, h100()).heads, 4);
+  large.tokens = 8;
+  EXPECT_THAT(why_not_fused(large, FusedScope::qkv, 8, h100()),
+              HasSubstr("bytes of shared memory beside 8 slots"));
   FusedShape wide = llama_7b();
   wide.tokens = 16, wide.width = 8192;
   EXPECT_THAT(why_not_fused(wide, FusedScope::qkv, 1, h100()),

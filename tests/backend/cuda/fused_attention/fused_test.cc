@@ -155,6 +155,22 @@ TEST(FusedBatch, Shapes) {
   check(one);
 }
 
+// Groups of two sets of heads, also where an exchange has some heads of a token only.
+TEST(FusedBatch, LargeGroups) {
+  REQUIRE_CLUSTERS();
+  for (int group = 9; group <= 16; ++group) {
+    check(make_batch(256 + 64 * (group % 3), 1 + group % 3, group, 64, 1 + group % 4));
+    check(make_batch(512, 2, group, 128, group % 2 + 1, group % 3 != 0));
+  }
+  check(make_batch(2048, 2, 16, 128, 4), true);
+  check(make_batch(1024, 2, 12, 64, 16));
+  FusedSpec s = make_batch(512, 2, 16, 64, 7);
+  s.contexts = {5, 100, 17, 3}, s.fresh = {1, 3, 1, 2};
+  s.window = 16, s.biases = s.normed_heads = true;
+  s.shape.cache = s.shape.weights[1] = DType::f16;
+  check(s);
+}
+
 TEST(FusedBatch, Forms) {
   REQUIRE_CLUSTERS();
   for (int bits = 0; bits < 32; ++bits) {
@@ -268,6 +284,30 @@ TEST(FusedAttention, EqualBitsInEveryBucket) {
     expect_equal_bits(make_spec(512, 1, 4, 64, context), 1);
   }
 }
+
+// A launch of each kernel with a cluster of two and three keys, small enough for racecheck.
+class FusedSmallest : public testing::TestWithParam<const char*> {};
+
+TEST_P(FusedSmallest, OneLaunch) {
+  REQUIRE_CLUSTERS();
+  const std::string name = GetParam();
+  const auto has = [&](const char* word) { return name.find(word) != std::string::npos; };
+  FusedSpec spec = make_spec(64, 1, has("large") ? 9 : 1, 64, 3);
+  spec.shape.outputs = 16;
+  if (has("batch")) spec.shape.tokens = 2, spec.contexts = {3, 2};
+  FusedCase c(spec);
+  const FusedScope scope = has("projected") ? FusedScope::projected : FusedScope::qkv;
+  const FusedConfig config = fused_config(
+      spec.shape, scope, has("memory") ? ExchangePath::memory : ExchangePath::chip, 2,
+      fused_device(device_info(0), 64), has("head") ? FusedSplit::head : FusedSplit::token);
+  EXPECT_EQ(c.check(c.run(config), scope), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, FusedSmallest,
+                         testing::Values("token", "token_memory", "token_projected", "head",
+                                         "head_memory", "batch", "batch_memory", "batch_projected",
+                                         "large_batch"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // A wrong scale, or a key too many, does not pass for rounding.
 TEST(FusedAttention, CheckTellsApart) {

@@ -45,6 +45,7 @@ struct FusedBatchShape {
   int cluster;
   int tokens;     // T, at most
   int each;       // tokens of an exchange
+  int heads;      // query heads of an exchange of results
   int x_elems;    // of a token: the longest input, in whole chunks
   int head_rows;  // most rows of q, k and v on a CTA
   int tiles;      // most tiles of a product on a CTA
@@ -55,7 +56,7 @@ struct FusedBatchShape {
   BRAID_HOST_DEVICE int piece() const { return group * (head_dim + 4) * 4; }
   // Bytes that a CTA brings to an exchange.
   BRAID_HOST_DEVICE int part_bytes() const {
-    const int rows = 2 * each * head_rows, pieces = each * piece();
+    const int rows = 2 * each * head_rows, pieces = each * heads * (head_dim + 4) * 4;
     return ((rows > pieces ? rows : pieces) + 15) / 16 * 16;
   }
   BRAID_HOST_DEVICE int inbox_bytes() const { return cluster * part_bytes(); }
@@ -86,7 +87,7 @@ struct FusedBatchLayout {
   int sums;      // f32 [fused_pieces(tiles), kFusedTileRows, columns]
   int inbox;     // [kExchangeTurns, inbox_bytes]
   int x;         // bf16 [x_elems / 32, T, 32]
-  int part;      // bf16 [each, head_rows], or f32 [each, group, D + 4]
+  int part;      // bf16 [each, head_rows], or f32 [each, heads, D + 4]
   int pieces;    // f32 [fused_pieces(T), group, D + 4]: O', m, l
   int q;         // [T, group, D] of the cache's type
   int fresh;     // [T, 2, D] likewise: the new keys and values

@@ -29,17 +29,26 @@ bool is_half(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16;
 }
 
-// The ring first, then the tokens of an exchange.
+// The ring first, then the tokens of an exchange. Only where no ring fits, exchanges have some
+// heads of a token.
 FusedConfig batch_config(const FusedShape& s, FusedConfig c, const FusedDevice& device) {
+  const auto fits = [&] {
+    const FusedBatchShape shape = fused_batch(s, c);
+    c.inbox_bytes = shape.inbox_bytes();
+    c.shared_bytes = FusedBatchLayout(shape).bytes;
+    return c.shared_bytes <= device.smem_per_cta;
+  };
+  c.heads = s.group;
   for (c.slots = kMostSlots; c.slots > 0; c.slots -= kFusedWarps) {
-    for (int64_t each = s.tokens; each > 0; each /= 2) {
-      c.each = static_cast<int>(each);
-      const FusedBatchShape shape = fused_batch(s, c);
-      c.inbox_bytes = shape.inbox_bytes();
-      c.shared_bytes = FusedBatchLayout(shape).bytes;
-      if (c.shared_bytes <= device.smem_per_cta) return c;
+    for (c.each = static_cast<int>(s.tokens); c.each > 0; c.each /= 2) {
+      if (fits()) return c;
     }
   }
+  c.slots = kLeastSlots, c.each = 1;
+  for (; c.heads > 0; c.heads /= 2) {
+    if (fits()) return c;
+  }
+  c.slots = 0;
   return c;
 }
 
@@ -62,6 +71,7 @@ FusedBatchShape fused_batch(const FusedShape& s, const FusedConfig& c) {
           .cluster = c.cluster,
           .tokens = static_cast<int>(s.tokens),
           .each = c.each,
+          .heads = c.heads,
           .x_elems = static_cast<int>(
               round_up(projects ? std::max(s.width, attended) : s.width, kFusedChunk)),
           .head_rows = static_cast<int>(head_tiles * kFusedTileRows),

@@ -19,8 +19,9 @@ constexpr int kFusedThreads = 32 * kFusedWarps;
 constexpr int kFusedBlock = kFusedThreads + 32 * kFusedProducers;
 constexpr int kFusedSlotBytes = kRelaySlotBytes;
 constexpr int kFusedMaxTokens = 16;
-constexpr int kFusedMaxGroup = 8;  // query heads of a KV head
-constexpr int kFusedFewHeads = 4;  // the same for the kernel of a single token
+constexpr int kFusedMaxGroup = 16;  // query heads of a KV head
+constexpr int kFusedFewHeads = 4;   // the same for the kernel of a single token
+constexpr int kFusedSetHeads = 8;   // query heads that a warp takes with one read of a key
 constexpr int kFusedMaxNorm = 8192;
 
 enum class FusedScope { qkv, projected };  // up to attention, or with the output projection
@@ -64,6 +65,7 @@ struct FusedConfig {
   ExchangePath path = ExchangePath::chip;
   FusedSplit split = FusedSplit::token;
   int each = 0;   // tokens per exchange, with the kernel for several tokens; otherwise 0
+  int heads = 0;  // query heads per exchange of results, likewise; all if each > 1
   int slots = 0;  // in the ring, a multiple of kFusedWarps
   int inbox_bytes = 0;
   int shared_bytes = 0;

@@ -9,8 +9,9 @@
 // keys are dealt to the cluster. Exchanges take some tokens at a time.
 namespace braid::cuda {
 
-// T: the cache's element type.
-template <int kD, class T, ExchangePath kPath>
+// T: the cache's element type. kSets: sets of kFusedSetHeads query heads, each with a read of its
+// own of every key.
+template <int kD, class T, ExchangePath kPath, int kSets>
 class FusedBatch {
   static constexpr int kKeys = relay_keys(kD);
   static constexpr int kPieceRow = kD + 4;
@@ -56,10 +57,12 @@ class FusedBatch {
     sync();
     if (a_.outputs > 0) set_flow(a_.in_flight_words);
     for (int t = 0; t < live_; t += a_.each) {
-      const int n = min(a_.each, live_ - t);
-      put_parts(t, n);
-      const int bytes = n * shape_.piece();
-      put_attended(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), t, n);
+      for (int head = 0; head < a_.group; head += a_.heads) {
+        const ResultRows rows{t, min(a_.each, live_ - t), head, min(a_.heads, a_.group - head)};
+        put_parts(rows);
+        const int bytes = rows.count() * kPieceRow * 4;
+        put_attended(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), rows);
+      }
     }
     if (a_.outputs == 0) return;
     sync();
@@ -72,6 +75,16 @@ class FusedBatch {
   }
 
  private:
+  // Rows of attention's result in an exchange: n tokens from `first` on, each with `heads` query
+  // heads of the KV head from `head` on.
+  struct ResultRows {
+    int first;
+    int n;
+    int head;
+    int heads;
+    __device__ int count() const { return n * heads; }
+  };
+
   __device__ float* floats(int at) const { return reinterpret_cast<float*>(smem_ + at); }
   __device__ uint32_t* x_words() const { return reinterpret_cast<uint32_t*>(smem_ + layout_.x); }
   __device__ T* elems(int at) const { return reinterpret_cast<T*>(smem_ + at); }
@@ -206,10 +219,17 @@ class FusedBatch {
   __device__ void attend() {
     const float scale = a_.scale * ptx::kLog2E;
     const int part = plan_.keys.part_of(warp_), end = plan_.keys.parts.end(part);
-    KeyUnits<kD, T, true> units;
+    KeyUnits<kD, T, true> sets[kSets];
+    const auto heads_of = [&](int set) {
+      return kSets == 1 ? a_.group : min(a_.group - set * kFusedSetHeads, kFusedSetHeads);
+    };
     int token = -1;
     const auto put = [&] {
-      units.put(floats(layout_.pieces) + (part + token) * a_.group * kPieceRow, a_.group);
+      float* piece = floats(layout_.pieces) + (part + token) * a_.group * kPieceRow;
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) {
+        sets[s].put(piece + s * kFusedSetHeads * kPieceRow, heads_of(s));
+      }
     };
 #pragma unroll 1
     for (int i = plan_.keys.parts.begin(part); i < end; ++i) {
@@ -218,48 +238,53 @@ class FusedBatch {
       if (token < 0 || unit >= tokens_[token + 1].base) {
         if (token >= 0) put();
         token = FusedBatchPlan::token_of(tokens_, unit);
-        units.begin(elems(layout_.q) + token * a_.group * kD, a_.group);
+        const T* q = elems(layout_.q) + token * a_.group * kD;
+#pragma unroll
+        for (int s = 0; s < kSets; ++s) sets[s].begin(q + s * kFusedSetHeads * kD, heads_of(s));
       }
       const FusedToken& t = tokens_[token];
       const int key = (t.first_unit + unit - t.base) * kKeys;
       const auto* fresh = elems(layout_.fresh) + 2 * (token + 1 - t.fresh) * kD;
-      units.add({slot, reinterpret_cast<const uint8_t*>(fresh), t.fresh, t.length - t.fresh - key,
-                 t.first - key, t.length - key},
-                scale);
+      const KeyUnit keys = {slot,          reinterpret_cast<const uint8_t*>(fresh),
+                            t.fresh,       t.length - t.fresh - key,
+                            t.first - key, t.length - key};
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) sets[s].add(keys, scale);
       ring_.release();
     }
     if (token >= 0) put();
   }
 
-  // Stores this CTA's parts of some tokens' attention, merged over warps: [n, group, D + 4].
-  __device__ void put_parts(int first, int n) const {
-    const int its = a_.group * kD, row = a_.group * kPieceRow;
-    for (int i = thread_; i < n * its; i += kFusedThreads) {
-      const int t = i / its, g = i % its / kD, e = i % kD, token = first + t;
+  // Stores this CTA's part of some rows, merged over warps: [n, heads, D + 4].
+  __device__ void put_parts(const ResultRows& rows) const {
+    const int its = rows.heads * kD, row = a_.group * kPieceRow;
+    for (int i = thread_; i < rows.n * its; i += kFusedThreads) {
+      const int t = i / its, g = i % its / kD, e = i % kD, token = rows.first + t;
       const int begin = max(tokens_[token].base - plan_.first_unit, 0);
       const int end = min(tokens_[token + 1].base - plan_.first_unit, plan_.keys.units);
       MergedParts m;
       if (begin < end) {
         const int from = plan_.keys.parts.owner(begin), to = plan_.keys.parts.owner(end - 1);
         m = MergedParts::of<kD>(floats(layout_.pieces) + (from + token) * row, row, to - from + 1,
-                                g, e);
+                                rows.head + g, e);
       }
-      put_merged<kD>(floats(layout_.part) + t * row, g, e, m);
+      put_merged<kD>(floats(layout_.part) + t * rows.heads * kPieceRow, g, e, m);
     }
   }
 
-  // Stores this CTA's share of some tokens' results.
-  __device__ void put_attended(const uint8_t* gathered, int first, int n) const {
-    const int pairs = a_.group * kD / 2;
-    const int stride = (n * shape_.piece() + 15) / 16 * 4;
-    const Shares shares(n * pairs, a_.cluster);
+  // Stores this CTA's share of some rows of the result.
+  __device__ void put_attended(const uint8_t* gathered, const ResultRows& rows) const {
+    const int pairs = rows.heads * kD / 2;
+    const int stride = (rows.count() * kPieceRow * 4 + 15) / 16 * 4;
+    const Shares shares(rows.n * pairs, a_.cluster);
     const int end = shares.end(plan_.rank);
     for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
       const int t = i / pairs, its = i % pairs;
       const uint32_t pair =
-          attended_pair<kD>(reinterpret_cast<const float*>(gathered) + t * a_.group * kPieceRow,
+          attended_pair<kD>(reinterpret_cast<const float*>(gathered) + t * rows.heads * kPieceRow,
                             stride, a_.cluster, its);
-      put_pair(a_, ((first + t) * a_.kv_heads + plan_.head) * pairs + its, pair, tag_ + 1);
+      const int row = ((rows.first + t) * a_.kv_heads + plan_.head) * a_.group + rows.head;
+      put_pair(a_, row * kD / 2 + its, pair, tag_ + 1);
     }
   }
 
@@ -310,7 +335,7 @@ class FusedBatch {
   ClusterExchange<kPath> exchange_;
 };
 
-template <int kD, class T, ExchangePath kPath>
+template <int kD, class T, ExchangePath kPath, int kSets>
 __global__ void __launch_bounds__(kFusedBlock, 1)
     fused_batch_kernel(const __grid_constant__ FusedArgs a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -338,7 +363,7 @@ __global__ void __launch_bounds__(kFusedBlock, 1)
     return;
   }
   const uint32_t tag = __ldcg(a.control);
-  FusedBatch<kD, T, kPath> block(a, smem, layout, shape, plan, live, tag);
+  FusedBatch<kD, T, kPath, kSets> block(a, smem, layout, shape, plan, live, tag);
   block.arrive();
   ptx::grid_dependency_wait();
   block.run();

@@ -16,6 +16,7 @@ __device__ inline FusedBatchShape batch_shape(const FusedArgs& a, int head_dim) 
           .cluster = a.cluster,
           .tokens = a.tokens,
           .each = a.each,
+          .heads = a.heads,
           .x_elems = a.x_elems,
           .head_rows = head_tiles * kFusedTileRows,
           .tiles = max(head_tiles, out_tiles),

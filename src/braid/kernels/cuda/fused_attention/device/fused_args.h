@@ -9,8 +9,9 @@
 
 namespace braid::cuda {
 
-// Tags in a launch: more than exchanges and rows of words together.
-constexpr uint32_t kFusedTags = 64;
+// Tags in a launch: more than exchanges, at most one for each head of each token and one for each
+// token, and rows of words together.
+constexpr uint32_t kFusedTags = 512;
 
 // A launch, passed to the kernel by value. Pointers are device memory, aligned to 16 bytes. T and S
 // are 1 for the kernel of a single token.
@@ -50,6 +51,7 @@ struct FusedArgs {
   int32_t cluster;
   int32_t tokens;  // T
   int32_t each;    // tokens of an exchange
+  int32_t heads;   // query heads of an exchange of results
   int32_t table_stride;
   int32_t slots;
   int32_t inbox_bytes;

@@ -19,4 +19,8 @@ FusedKernel fused_kernel_by_head_128(int group, ExchangePath path);
 FusedKernel fused_batch_kernel_64(DType cache, ExchangePath path);
 FusedKernel fused_batch_kernel_128(DType cache, ExchangePath path);
 
+// The same for groups beyond kFusedSetHeads.
+FusedKernel fused_wide_kernel_64(DType cache, ExchangePath path);
+FusedKernel fused_wide_kernel_128(DType cache, ExchangePath path);
+
 }  // namespace braid::cuda

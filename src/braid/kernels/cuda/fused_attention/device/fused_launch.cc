@@ -24,6 +24,9 @@ FusedKernel kernel_for(const FusedShape& s, ExchangePath path,
                   : fused_kernel_by_head_128(s.group, path);
   }
   if (fused_batches(s)) {
+    if (s.group > kFusedSetHeads) {
+      return narrow ? fused_wide_kernel_64(s.cache, path) : fused_wide_kernel_128(s.cache, path);
+    }
     return narrow ? fused_batch_kernel_64(s.cache, path) : fused_batch_kernel_128(s.cache, path);
   }
   return narrow ? fused_kernel_64(s.group, path) : fused_kernel_128(s.group, path);
@@ -92,6 +95,7 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
   args_.inbox_bytes = c.inbox_bytes;
   args_.tokens = static_cast<int32_t>(s.tokens);
   args_.each = c.each;
+  args_.heads = c.heads;
   if (fused_batches(s)) {
     args_.x_elems = fused_batch(s, c).x_elems;
     for (int i = 0; i < (projects ? 4 : 3); ++i) {
