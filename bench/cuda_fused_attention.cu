@@ -79,10 +79,20 @@ class Bench {
     const FusedDevice device = fused_device(device_info(0), model.shape.head_dim);
     relay_us_ = 0;
     reference_.clear();
-    if (const auto relay = layers.relay()) {
+    const int sms = device_info(0).num_sms;
+    if (const auto relay = layers.relay(sms)) {
       relay_us_ = time(layers, [&](LaunchContext c) { relay->launch(c); });
       reference_ = layers.result();
       report(model, context, "relay", FusedScope::projected, relay_us_, layers);
+      // A relay launched in clusters of that size has the SMs that all clusters together reach.
+      for (const int size : {4, 8, 16}) {
+        const int ctas = device.clusters[static_cast<size_t>(size)] * size;
+        const auto less = layers.relay(ctas);
+        if (less == nullptr) continue;
+        const double us = time(layers, [&](LaunchContext c) { less->launch(c); });
+        report(model, context, fmt::format("relay of {} CTAs", ctas), FusedScope::projected, us,
+               layers);
+      }
     }
     for (const auto scope : {FusedScope::projected, FusedScope::qkv}) {
       for (const auto path : {ExchangePath::chip, ExchangePath::memory}) {

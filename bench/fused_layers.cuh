@@ -135,8 +135,8 @@ class Layers {
     return blocks;
   }
 
-  // All layers as one relay; null where it does not take them.
-  std::unique_ptr<Relay> relay() {
+  // All layers as one relay on at most so many SMs; null where it does not take them.
+  std::unique_ptr<Relay> relay(int sms) {
     const int64_t heads = s_.kv_heads * s_.group, D = s_.head_dim, C = s_.width;
     std::vector<RelayStep> steps;
     std::vector<RelayLinearShape> linears;
@@ -195,7 +195,7 @@ class Layers {
     const DeviceInfo device = device_info(0);
     const auto config = choose_relay(linears, attention,
                                      {.compute_capability = device.compute_capability,
-                                      .num_sms = device.num_sms,
+                                      .num_sms = std::min(sms, device.num_sms),
                                       .smem_per_cta = device.shared_memory_per_cta});
     if (!config || !Relay::fits(*config, device)) return nullptr;
     return std::make_unique<Relay>(std::move(steps), caches,

@@ -55,6 +55,7 @@ TEST_P(CudaDecodeSequences, EqualReference) {
   } runs[] = {{"fused", 2, 3},
               {"fused", 15, 1},
               {"fused:cluster=1,scope=projected", 4, 1},
+              {"fused:cluster=2,parts=3,scope=projected", 3, 2},
               {"fused:cluster=3,scope=projected,exchange=memory", 7, 2}};
   for (const auto& run : runs) {
     for (const int ranks : {1, 2}) {
@@ -64,7 +65,7 @@ TEST_P(CudaDecodeSequences, EqualReference) {
       config.cache.pages = kPages * static_cast<int64_t>(run.sequences);
       config.decode = run.form;
       Runner runner(*model_, config);
-      if (c.D == 128 && c.Hq / c.Hkv >= 8 && run.sequences > 8) {
+      if (c.D * c.Hq / c.Hkv >= 8 * 128 && run.sequences > 8) {
         // Groups of 8 query heads of 16 tokens leave no room for a ring.
         EXPECT_THROW(together(runner, run.sequences, run.most), Error);
         continue;
@@ -77,6 +78,14 @@ TEST_P(CudaDecodeSequences, EqualReference) {
   }
 }
 
+// Groups beyond a relay's.
+constexpr int64_t kWide = cuda::kFusedMaxGroup;
+const RelayCase kWideCases[] = {
+    {.name = "wide_of_64", .C = 256, .F = 512, .Hq = kWide, .Hkv = 1, .D = 64, .tokens = 150},
+    {.name = "wide_of_128", .C = 320, .F = 512, .Hq = 24, .Hkv = 2, .D = 128, .tokens = 90},
+};
+INSTANTIATE_TEST_SUITE_P(Wide, CudaDecodeSequences, testing::ValuesIn(kWideCases),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaDecodeSequences, testing::ValuesIn(kRelayCases),
                          [](const auto& info) { return info.param.name; });
 

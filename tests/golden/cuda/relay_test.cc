@@ -100,16 +100,17 @@ TEST_P(CudaRelay, EqualsLaunchesApart) {
   EXPECT_LT(largest_distance(prompt_logits(apart, prompt_, 1), exact_), tolerance_);
 }
 
-// Every form of `--decode` on one GPU and on two: the same results, or the reason why there are
+// Every form of `--decode` on one, two and four GPUs: the same results, or the reason why there are
 // none.
 TEST_P(CudaRelay, EveryFormOfDecode) {
   const RelayCase& c = GetParam();
   for (const char* form :
        {"apart", "relay", "fused", "fused:cluster=1,scope=projected",
         "fused:cluster=3,scope=projected", "fused:cluster=16", "fused:exchange=memory",
-        "fused:cluster=2,scope=projected,exchange=memory", "fused:split=head",
+        "fused:cluster=2,scope=projected,exchange=memory", "fused:parts=2",
+        "fused:cluster=3,parts=4,scope=projected,exchange=memory", "fused:split=head",
         "fused:split=head,scope=projected,exchange=memory"}) {
-    for (const int ranks : {1, 2}) {
+    for (const int ranks : {1, 2, 4}) {
       if (ranks > 1 && (ranks > usable_gpus() || c.Hkv % ranks != 0 || is_quantized(c.weights))) {
         continue;
       }

@@ -37,6 +37,7 @@ TEST(DecodeForm, Reads) {
                              .path = ExchangePath::memory}));
   for (const char* text : {"auto", "apart", "relay", "fused:split=token,scope=qkv,exchange=chip",
                            "fused:cluster=16,split=token,scope=projected,exchange=memory",
+                           "fused:cluster=2,parts=8,split=token,scope=qkv,exchange=chip",
                            "fused:cluster=2,split=head,scope=qkv,exchange=chip"}) {
     EXPECT_EQ(to_string(parse_decode(text)), text);
   }
@@ -54,6 +55,8 @@ TEST(DecodeForm, NamesWhatIsWrong) {
   EXPECT_EQ(error("fused:cluster=4x"), "--decode: cluster is '4x', wanted 1 to 16");
   EXPECT_EQ(error("fused:cluster="), "--decode: cluster is '', wanted 1 to 16");
   EXPECT_EQ(error("fused:cluster"), "--decode: cluster is '', wanted 1 to 16");
+  EXPECT_EQ(error("fused:parts=17"), "--decode: parts is '17', wanted 1 to 16");
+  EXPECT_EQ(error("fused:parts=0"), "--decode: parts is '0', wanted 1 to 16");
   EXPECT_EQ(error("fused:split=keys"), "--decode: split is 'keys', wanted token or head");
   EXPECT_EQ(error("fused:scope=all"), "--decode: scope is 'all', wanted qkv or projected");
   EXPECT_EQ(error("fused:exchange=l2"), "--decode: exchange is 'l2', wanted chip or memory");
@@ -160,6 +163,14 @@ TEST(DecodeChoice, ForcedFormsTakeAClusterOrSayWhyNot) {
   small.clusters[16] = 0;
   EXPECT_THAT(why("fused:cluster=16", llama_7b(1024), small),
               HasSubstr("32 KV heads as clusters of 16 CTAs: the GPU runs 0 at once"));
+  EXPECT_EQ(choose("fused", llama_1b(1024)).parts, 1);
+  EXPECT_EQ(choose("fused:parts=2", llama_1b(1024)).parts, 2);
+  EXPECT_EQ(choose("fused:cluster=2,parts=5", llama_1b(1024)).cluster, 2);
+  EXPECT_EQ(why("fused:cluster=8,parts=2", llama_1b(1024)),
+            "--decode fused:cluster=8,parts=2,split=token,scope=qkv,exchange=chip: 8 KV heads as 2 "
+            "clusters of 8 CTAs each: the GPU runs 15 at once");
+  EXPECT_THAT(why("fused:split=head,cluster=2,parts=2", llama_1b(1024)),
+              HasSubstr("split=head with 2 clusters of a KV head: 1"));
   EXPECT_EQ(choose("fused:split=head", llama_7b(1024)).cluster, 2);
   EXPECT_THAT(why("fused:split=head,cluster=3", llama_7b(1024)),
               HasSubstr("split=head, heads of 128 over 3 CTAs: parts of 16, 32 or 64 elements"));
@@ -223,8 +234,8 @@ TEST(DecodeChoice, ExplainsEachCandidate) {
   const DecodeForm chosen = choose_decode({}, llama_7b(1024), h100(), rates());
   const std::vector<std::string> lines = explain_decode(chosen, llama_7b(1024), h100(), rates());
   // Clusters of 1 to 16 up to attention, of 1, 2 and 3 with the projection; heads over 2, 4 and 8,
-  // and over 2.
-  ASSERT_EQ(lines.size(), 1u + 2 + 2 * (16 + 3 + 3 + 1));
+  // and over 2; four clusters of one CTA and two clusters of two CTAs for a KV head.
+  ASSERT_EQ(lines.size(), 1u + 2 + 2 * (16 + 3 + 3 + 1) + 2 * 2 * 2);
   EXPECT_EQ(lines[0], "decode steps of one token, priced with 1024 keys: relay");
   EXPECT_THAT(lines[1], HasSubstr("relay: "));
   EXPECT_THAT(lines[1], HasSubstr("(chosen)"));

@@ -28,11 +28,12 @@ TEST(FusedConfig, TakesClustersThatFitAtOnce) {
   for (const FusedConfig& c :
        fused_candidates(llama_7b(), FusedScope::projected, ExchangePath::chip, h100())) {
     sizes.push_back(c.cluster);
-    EXPECT_EQ(c.ctas, 32 * c.cluster);
+    EXPECT_EQ(c.ctas, 32 * c.members());
     EXPECT_EQ(c.slots % kFusedWarps, 0);
     EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
   }
-  EXPECT_THAT(sizes, testing::ElementsAre(3, 2, 1, 2));  // the last with divided heads
+  EXPECT_THAT(sizes, testing::ElementsAre(3, 2, 1, 2, 2, 1));
+  // The fourth has divided heads, the last have two and four clusters for a KV head.
   EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 4, h100()),
             "32 KV heads as clusters of 4 CTAs: the GPU runs 30 at once");
   EXPECT_EQ(why_not_fused(llama_7b(), FusedScope::projected, 17, h100()),
@@ -44,11 +45,45 @@ TEST(FusedConfig, TakesClustersThatFitAtOnce) {
 // Up to attention, clusters beyond those at once come in waves.
 TEST(FusedConfig, ClustersInWaves) {
   const auto configs = fused_candidates(llama_7b(), FusedScope::qkv, ExchangePath::chip, h100());
-  ASSERT_EQ(configs.size(), static_cast<size_t>(kMaxCluster + 3));
+  ASSERT_EQ(configs.size(), static_cast<size_t>(kMaxCluster + 3 + 2));
   for (const FusedConfig& c : configs) {
-    EXPECT_EQ(c.ctas, 32 * c.cluster);
+    EXPECT_EQ(c.ctas, 32 * c.members());
+    if (c.parts > 1) continue;
     EXPECT_EQ(c.at_once, std::min(32, h100().clusters[static_cast<size_t>(c.cluster)]) * c.cluster);
   }
+}
+
+// Several clusters of a KV head wait for each other: all run at once.
+TEST(FusedConfig, PartsOfAHeadRunAtOnce) {
+  FusedShape s = llama_7b();
+  s.kv_heads = 8;
+  for (int cluster = 1; cluster <= kMaxCluster; ++cluster) {
+    const int at_once = h100().clusters[static_cast<size_t>(cluster)];
+    for (int parts = 2; parts <= kFusedMaxParts; ++parts) {
+      const std::string why =
+          why_not_fused(s, FusedScope::qkv, cluster, h100(), FusedSplit::token, parts);
+      EXPECT_EQ(why.empty(), 8 * parts <= at_once) << cluster << " x " << parts << ": " << why;
+      if (!why.empty()) continue;
+      const FusedConfig c = fused_config(s, FusedScope::qkv, ExchangePath::chip, cluster, h100(),
+                                         FusedSplit::token, parts);
+      EXPECT_EQ(c.at_once, c.ctas);
+      EXPECT_EQ(c.ctas, 8 * parts * cluster);
+    }
+  }
+  const auto why = [&](int cluster, int parts, FusedSplit split) {
+    return why_not_fused(s, FusedScope::qkv, cluster, h100(), split, parts);
+  };
+  EXPECT_EQ(why(2, 17, FusedSplit::token), "17 clusters of a KV head: 1 to 16");
+  EXPECT_EQ(why(2, 0, FusedSplit::token), "0 clusters of a KV head: 1 to 16");
+  EXPECT_EQ(why(2, 2, FusedSplit::head), "split=head with 2 clusters of a KV head: 1");
+  EXPECT_EQ(why(8, 2, FusedSplit::token),
+            "8 KV heads as 2 clusters of 8 CTAs each: the GPU runs 15 at once");
+  const auto configs = fused_candidates(s, FusedScope::qkv, ExchangePath::chip, h100(), 3);
+  const auto has = [&](int cluster, int parts) {
+    return std::ranges::any_of(
+        configs, [&](const FusedConfig& c) { return c.cluster == cluster && c.parts == parts; });
+  };
+  EXPECT_TRUE(has(2, 8) && has(2, 3) && has(1, 16) && has(6, 2) && !has(2, 7) && !has(8, 2));
 }
 
 // Heads divided over a cluster have whole lines of 32 bytes on each CTA, and one more place in
@@ -150,6 +185,9 @@ TEST(FusedConfig, BatchesFitSharedMemory) {
         EXPECT_LE(c.shared_bytes, h100().smem_per_cta);
         EXPECT_LE(layout.inbox + 2 * c.inbox_bytes, layout.part);
         EXPECT_GE(c.inbox_bytes, c.cluster * 2 * c.each * shape.head_rows);
+        // Rows of four tokens lie in the place of pieces (FusedBatch::pass_rows).
+        EXPECT_LE(2 * std::min<int64_t>(tokens, 4) * (group + 2) * s.head_dim,
+                  layout.q - layout.pieces);
       }
     }
   }

@@ -58,9 +58,10 @@ class DecodeState {
   FusedConfig config(const FusedShape& shape, FusedScope scope) {
     const FusedDevice& device = clusters(shape.head_dim);
     const DecodeForm& form = choices_.at(shape.tokens).form;
-    const std::string why = why_not_fused(shape, scope, form.cluster, device, form.split);
+    const std::string why =
+        why_not_fused(shape, scope, form.cluster, device, form.split, form.parts);
     if (!why.empty()) fail(ErrorCode::kUnsupported, "attention_block: {}", why);
-    return fused_config(shape, scope, form.path, form.cluster, device, form.split);
+    return fused_config(shape, scope, form.path, form.cluster, device, form.split, form.parts);
   }
 
  private:

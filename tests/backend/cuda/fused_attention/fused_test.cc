@@ -35,16 +35,17 @@ FusedSpec make_spec(int64_t width, int64_t kv_heads, int group, int head_dim, in
   return s;
 }
 
-// Clusters of 1, 3 and the largest, or all; on both ways the same bits, and the same again.
-void check(const FusedSpec& spec, bool all = false) {
+// Clusters of 1, 3, 4 and the largest, or all, with one and the most clusters of a KV head, and
+// with `parts`; on both ways the same bits.
+void check(const FusedSpec& spec, bool all = false, int parts = 1) {
   FusedCase c(spec);
   const FusedDevice device = fused_device(device_info(0), spec.shape.head_dim);
   for (const FusedScope scope : kScopes) {
-    const auto configs = fused_candidates(spec.shape, scope, ExchangePath::chip, device);
+    const auto configs = fused_candidates(spec.shape, scope, ExchangePath::chip, device, parts);
     ASSERT_FALSE(configs.empty()) << why_not_fused(spec.shape, scope, device);
     for (FusedConfig config : configs) {
       if (!all && config.cluster != 1 && config.cluster != 3 && config.cluster != 4 &&
-          config.cluster != configs[0].cluster) {
+          config.cluster != configs[0].cluster && config.parts == 1) {
         continue;
       }
       SCOPED_TRACE(to_string(spec) + ", " + to_string(config));
@@ -96,6 +97,20 @@ TEST(FusedAttention, Forms) {
     s.shape.page_size = bits % 2 == 0 ? 16 : 128;
     check(s);
   }
+}
+
+// Parts of a KV head's keys, some of them without any key.
+TEST(FusedAttention, PartsOfAHead) {
+  REQUIRE_CLUSTERS();
+  for (const int parts : {2, 3, 7, 16}) {
+    for (const int context : {1, 33, 700}) {
+      check(make_spec(512, 1, 2, 128, context), false, parts);
+      check(make_spec(1000, 3, 1, 64, context), false, parts);
+    }
+  }
+  FusedSpec s = make_spec(5120, 2, 4, 128, 400);
+  s.window = 50;
+  check(s, false, 5);
 }
 
 // All scores far below zero, cached keys' below -1e4: no maximum begins at zero. q is near 10 and
@@ -205,6 +220,15 @@ TEST(FusedBatch, SequencesOfSeveralTokens) {
   check(s);
   s.contexts = {8}, s.window = 0;
   check(s);
+}
+
+TEST(FusedBatch, PartsOfAHead) {
+  REQUIRE_CLUSTERS();
+  for (const int64_t tokens : {1, 2, 5, 16}) {
+    check(make_batch(512, 1, 1, 128, tokens), false, 3);
+    check(make_batch(448, 2, 4, 64, tokens, false), false, 16);
+  }
+  check(make_batch(512, 2, 16, 128, 2), false, 7);
 }
 
 // Sequences without keys give zeros, and change nothing of others.

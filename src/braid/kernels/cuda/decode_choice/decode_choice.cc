@@ -53,6 +53,7 @@ DecodePrice fused_price(const DecodeStep& step, const FusedConfig& config,
                         const DecodeRates& rates) {
   DecodePrice price{.form = {.kind = DecodeKind::fused,
                              .cluster = config.cluster,
+                             .parts = config.parts,
                              .split = config.split,
                              .scope = config.scope,
                              .path = config.path},
@@ -82,7 +83,7 @@ bool fits(const DecodeForm& asked, const DecodeForm& is) {
   return asked.kind == is.kind &&
          (asked.kind != DecodeKind::fused ||
           (asked.split == is.split && asked.scope == is.scope && asked.path == is.path &&
-           (asked.cluster == 0 || asked.cluster == is.cluster)));
+           asked.parts == is.parts && (asked.cluster == 0 || asked.cluster == is.cluster)));
 }
 
 double seconds_of(const std::vector<DecodePrice>& prices, const DecodeForm& form) {
@@ -99,12 +100,12 @@ double relay_seam(int64_t bytes, const DecodeRates& rates) {
 BlockPrice block_price(const FusedShape& s, const FusedConfig& config, int64_t context,
                        const DecodeRates& rates) {
   // Clusters beyond the number that runs at once follow in waves.
-  const int64_t wave = config.at_once / config.cluster;
+  const int64_t wave = config.at_once / config.members();
   const auto seconds = [&](int64_t bytes, double of_a_cta) {
     double all = 0;
     for (int64_t left = s.kv_heads; left > 0; left -= wave) {
       const auto heads = static_cast<double>(std::min(left, wave));
-      const double rate = std::min(rates.stream, of_a_cta * heads * config.cluster);
+      const double rate = std::min(rates.stream, of_a_cta * heads * config.members());
       all += static_cast<double>(bytes) * heads / static_cast<double>(s.kv_heads) / rate;
     }
     return all;
@@ -127,17 +128,18 @@ BlockPrice block_price(const FusedShape& s, const FusedConfig& config, int64_t c
         sums * (s.group == 1 ? rates.scores_sum : rates.scores_group * std::log2(config.cluster));
   }
   if (config.path == ExchangePath::memory) exchange *= 1 + rates.memory_share;
+  if (config.parts > 1) exchange += rates.parts_seam;
   if (projects) exchange += rates.words_seam;
   price.exchange_seconds = exchange;
   return price;
 }
 
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
-                                       const DecodeRates& rates) {
+                                       const DecodeRates& rates, int parts) {
   std::vector<DecodePrice> prices = {apart_price(step, rates), relay_price(step, rates)};
   for (const auto scope : {FusedScope::qkv, FusedScope::projected}) {
     for (const auto path : {ExchangePath::chip, ExchangePath::memory}) {
-      const auto configs = fused_candidates(step.block, scope, path, device);
+      const auto configs = fused_candidates(step.block, scope, path, device, parts);
       for (const FusedConfig& config : configs) {
         prices.push_back(fused_price(step, config, rates));
       }
@@ -161,7 +163,7 @@ DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const F
   const auto prices_in = [&](int64_t context) {
     DecodeStep there = step;
     there.context = context;
-    return decode_prices(there, device, rates);
+    return decode_prices(there, device, rates, form.parts);
   };
   const std::vector<DecodePrice> prices = prices_in(kUsualContext);
   if (form.kind == DecodeKind::automatic) {
@@ -185,14 +187,14 @@ DecodeForm choose_decode(const DecodeForm& form, const DecodeStep& step, const F
     fail(ErrorCode::kUnsupported, "--decode {}: {}", to_string(form), p.why_not);
   }
   fail(ErrorCode::kUnsupported, "--decode {}: {}", to_string(form),
-       step.no_fused.empty()
-           ? why_not_fused(step.block, form.scope, std::max(form.cluster, 1), device, form.split)
-           : step.no_fused);
+       step.no_fused.empty() ? why_not_fused(step.block, form.scope, std::max(form.cluster, 1),
+                                             device, form.split, form.parts)
+                             : step.no_fused);
 }
 
 std::vector<std::string> explain_decode(const DecodeForm& chosen, const DecodeStep& step,
                                         const FusedDevice& device, const DecodeRates& rates) {
-  const std::vector<DecodePrice> prices = decode_prices(step, device, rates);
+  const std::vector<DecodePrice> prices = decode_prices(step, device, rates, chosen.parts);
   const auto is_chosen = [&](const DecodePrice& p) { return p.form == chosen; };
   const auto its = std::ranges::find_if(prices, is_chosen);
   const int64_t tokens = step.block.tokens;

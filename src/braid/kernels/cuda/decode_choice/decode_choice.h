@@ -45,9 +45,10 @@ BlockPrice block_price(const FusedShape& shape, const FusedConfig& config, int64
                        const DecodeRates& rates);
 
 // All candidates: possible candidates first, the fastest ahead. Each fitting size of cluster is a
-// candidate, with both scopes and splits, on chip and through memory.
+// candidate, with both scopes and splits, on chip and through memory; also with the most clusters
+// of a KV head that run at once, and with `parts` of them.
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
-                                       const DecodeRates& rates);
+                                       const DecodeRates& rates, int parts = 1);
 
 // Keys of each token in four buckets of contexts. A plan is replayed while contexts grow: a form is
 // chosen for all buckets at once, and prices of the usual bucket pick a cluster.

@@ -10,19 +10,25 @@ namespace braid::cuda {
 namespace {
 
 constexpr std::string_view kForms =
-    "auto, apart, relay, fused or fused:cluster=N,split=token,scope=qkv,exchange=chip";
+    "auto, apart, relay, fused or fused:cluster=N,parts=1,split=token,scope=qkv,exchange=chip";
 
 [[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view wanted) {
   fail(ErrorCode::kInvalidArgument, "--decode: {} is '{}', wanted {}", key, value, wanted);
 }
 
+void set_count(int& count, std::string_view key, std::string_view value, int most) {
+  const char* end = value.data() + value.size();
+  const auto [last, error] = std::from_chars(value.data(), end, count);
+  if (error != std::errc() || last != end || count < 1 || count > most) {
+    refuse(key, value, fmt::format("1 to {}", most));
+  }
+}
+
 void set(DecodeForm& form, std::string_view key, std::string_view value) {
   if (key == "cluster") {
-    const char* end = value.data() + value.size();
-    const auto [last, error] = std::from_chars(value.data(), end, form.cluster);
-    if (error != std::errc() || last != end || form.cluster < 1 || form.cluster > kMaxCluster) {
-      refuse(key, value, fmt::format("1 to {}", kMaxCluster));
-    }
+    set_count(form.cluster, key, value, kMaxCluster);
+  } else if (key == "parts") {
+    set_count(form.parts, key, value, kFusedMaxParts);
   } else if (key == "split") {
     if (value != "token" && value != "head") refuse(key, value, "token or head");
     form.split = value == "token" ? FusedSplit::token : FusedSplit::head;
@@ -34,7 +40,7 @@ void set(DecodeForm& form, std::string_view key, std::string_view value) {
     form.path = value == "chip" ? ExchangePath::chip : ExchangePath::memory;
   } else {
     fail(ErrorCode::kInvalidArgument,
-         "--decode: fused has no '{}', wanted cluster, split, scope or exchange", key);
+         "--decode: fused has no '{}', wanted cluster, parts, split, scope or exchange", key);
   }
 }
 
@@ -73,7 +79,8 @@ std::string to_string(const DecodeForm& form) {
   }
   const std::string cluster =
       form.cluster > 0 ? fmt::format("cluster={},", form.cluster) : std::string();
-  return fmt::format("fused:{}split={},scope={},exchange={}", cluster,
+  const std::string parts = form.parts > 1 ? fmt::format("parts={},", form.parts) : std::string();
+  return fmt::format("fused:{}{}split={},scope={},exchange={}", cluster, parts,
                      form.split == FusedSplit::token ? "token" : "head",
                      form.scope == FusedScope::qkv ? "qkv" : "projected", to_string(form.path));
 }

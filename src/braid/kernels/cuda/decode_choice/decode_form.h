@@ -14,15 +14,17 @@ enum class DecodeKind { automatic, apart, relay, fused };
 // single launch. fused: for few tokens, norm, q k v, rope, cache and attention are a single launch.
 struct DecodeForm {
   DecodeKind kind = DecodeKind::automatic;
-  int cluster = 0;  // CTAs of a KV head; 0: by price
+  int cluster = 0;  // CTAs that exchange on chip; 0: by price
+  int parts = 1;    // clusters of a KV head
   FusedSplit split = FusedSplit::token;
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
   bool operator==(const DecodeForm&) const = default;
 };
 
-// "auto", "apart", "relay", "fused", "fused:cluster=4,split=token,scope=projected,exchange=memory".
-// Fails with kInvalidArgument, naming the wrong part and the allowed values.
+// "auto", "apart", "relay", "fused",
+// "fused:cluster=4,parts=2,split=token,scope=projected,exchange=memory". Fails with
+// kInvalidArgument, naming the wrong part and the allowed values.
 DecodeForm parse_decode(std::string_view text);
 std::string to_string(const DecodeForm& form);
 

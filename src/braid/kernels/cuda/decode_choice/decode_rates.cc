@@ -20,21 +20,14 @@ struct Field {
   double DecodeRates::*member;
 };
 constexpr Field kFields[] = {
-    {"ring_bytes", &DecodeRates::ring_bytes},
-    {"relay_seam", &DecodeRates::relay_seam},
-    {"relay_bare", &DecodeRates::relay_bare},
-    {"launch_seam", &DecodeRates::launch_seam},
-    {"panel_seam", &DecodeRates::panel_seam},
-    {"fused_seam", &DecodeRates::fused_seam},
-    {"fused_cta", &DecodeRates::fused_cta},
-    {"fused_batch", &DecodeRates::fused_batch},
-    {"scores_sum", &DecodeRates::scores_sum},
-    {"fused_wave", &DecodeRates::fused_wave},
-    {"scores_group", &DecodeRates::scores_group},
-    {"words_seam", &DecodeRates::words_seam},
-    {"memory_share", &DecodeRates::memory_share},
-    {"cta_stream", &DecodeRates::cta_stream},
-    {"stream", &DecodeRates::stream},
+    {"ring_bytes", &DecodeRates::ring_bytes}, {"relay_seam", &DecodeRates::relay_seam},
+    {"relay_bare", &DecodeRates::relay_bare}, {"launch_seam", &DecodeRates::launch_seam},
+    {"panel_seam", &DecodeRates::panel_seam}, {"fused_seam", &DecodeRates::fused_seam},
+    {"fused_cta", &DecodeRates::fused_cta},   {"fused_batch", &DecodeRates::fused_batch},
+    {"parts_seam", &DecodeRates::parts_seam}, {"scores_sum", &DecodeRates::scores_sum},
+    {"fused_wave", &DecodeRates::fused_wave}, {"scores_group", &DecodeRates::scores_group},
+    {"words_seam", &DecodeRates::words_seam}, {"memory_share", &DecodeRates::memory_share},
+    {"cta_stream", &DecodeRates::cta_stream}, {"stream", &DecodeRates::stream},
 };
 
 // Up to 10^exponent.

@@ -21,6 +21,7 @@ struct DecodeRates {
   double fused_cta = 0;     // for each CTA of a cluster
   double fused_wave = 0;    // for each further wave of clusters
   double fused_batch = 0;   // additional, for the kernel of several tokens
+  double parts_seam = 0;    // for words between the clusters of a KV head
   double scores_sum = 0;    // per sum of scores over a cluster that divides heads
   double scores_group = 0;  // with several query heads, times log2 of the CTAs
   double words_seam = 0;    // for attention's result on the way to the projection

@@ -29,7 +29,7 @@ bool PlannedDecode::in_relay(const Op& op) const {
 FusedConfig PlannedDecode::config(const Program& program, const Op& op) const {
   const FusedShape shape = fused_shape(op, program.input_types(op));
   return fused_config(shape, form_->scope, form_->path, form_->cluster,
-                      {.clusters = rates_.clusters}, form_->split);
+                      {.clusters = rates_.clusters}, form_->split, form_->parts);
 }
 
 KernelInfo PlannedDecode::find(const Program& program, const Op& op, Stream stream,

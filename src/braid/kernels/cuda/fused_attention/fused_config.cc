@@ -16,12 +16,12 @@ constexpr int kMostSlots = 24, kLeastSlots = 8;
 constexpr std::array kWeightNames = {"q", "k", "v", "o"};
 
 FusedLayout layout_of(const FusedShape& s, FusedScope scope, const FusedConfig& c) {
-  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, c.cluster);
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, c.members());
   const int64_t attended = s.kv_heads * s.group * s.head_dim;
   const auto x =
       static_cast<int>(scope == FusedScope::projected ? std::max(s.width, attended) : s.width);
   const int64_t scores = c.split == FusedSplit::head ? fused_scores(s, c.cluster).bytes / 2 : 0;
-  return {c.slots, c.inbox_bytes, x,           fused_sums(s, scope, c.cluster),
+  return {c.slots, c.inbox_bytes, x,           fused_sums(s, scope, c.members()),
           s.group, s.head_dim,    rows.most(), static_cast<int>(scores)};
 }
 
@@ -64,9 +64,9 @@ FusedBatchShape fused_batch(const FusedShape& s, const FusedConfig& c) {
   const bool projects = c.scope == FusedScope::projected;
   const int64_t attended = s.kv_heads * s.group * s.head_dim;
   const int64_t head_tiles =
-      ceil_div(fused_head_tiles(s.group, s.head_dim), static_cast<int64_t>(c.cluster));
+      ceil_div(fused_head_tiles(s.group, s.head_dim), static_cast<int64_t>(c.members()));
   const int64_t out_tiles =
-      projects ? ceil_div(ceil_div(s.outputs, kFusedTileRows), s.kv_heads * c.cluster) : 0;
+      projects ? ceil_div(ceil_div(s.outputs, kFusedTileRows), s.kv_heads * c.members()) : 0;
   return {.slots = c.slots,
           .cluster = c.cluster,
           .tokens = static_cast<int>(s.tokens),
@@ -120,13 +120,23 @@ std::string why_not_fused(const FusedShape& s, FusedScope scope, const FusedDevi
 }
 
 std::string why_not_fused(const FusedShape& s, FusedScope scope, int cluster,
-                          const FusedDevice& device, FusedSplit split) {
+                          const FusedDevice& device, FusedSplit split, int parts) {
   if (cluster < 1 || cluster > kMaxCluster) {
     return fmt::format("clusters of {} CTAs: 1 to {}", cluster, kMaxCluster);
   }
+  if (parts < 1 || parts > kFusedMaxParts) {
+    return fmt::format("{} clusters of a KV head: 1 to {}", parts, kFusedMaxParts);
+  }
   if (std::string why = why_not_fused(s, scope, device); !why.empty()) return why;
   const int at_once = device.clusters[static_cast<size_t>(cluster)];
-  // Clusters wait for each other only in front of the projection.
+  if (parts > 1 && split == FusedSplit::head) {
+    return fmt::format("split=head with {} clusters of a KV head: 1", parts);
+  }
+  if (parts > 1 && at_once < s.kv_heads * parts) {
+    return fmt::format("{} KV heads as {} clusters of {} CTAs each: the GPU runs {} at once",
+                       s.kv_heads, parts, cluster, at_once);
+  }
+  // Clusters of several KV heads wait for each other only in front of the projection.
   if (at_once < (scope == FusedScope::projected ? s.kv_heads : 1)) {
     return fmt::format("{} KV heads as clusters of {} CTAs: the GPU runs {} at once", s.kv_heads,
                        cluster, at_once);
@@ -148,7 +158,8 @@ std::string why_not_fused(const FusedShape& s, FusedScope scope, int cluster,
                          keys);
     }
   }
-  const FusedConfig config = fused_config(s, scope, ExchangePath::chip, cluster, device, split);
+  const FusedConfig config =
+      fused_config(s, scope, ExchangePath::chip, cluster, device, split, parts);
   if (config.slots == 0) {
     return fmt::format("{} bytes of shared memory beside {} slots: {} at most",
                        config.shared_bytes - kLeastSlots * kFusedSlotBytes, kLeastSlots,
@@ -158,17 +169,18 @@ std::string why_not_fused(const FusedShape& s, FusedScope scope, int cluster,
 }
 
 FusedConfig fused_config(const FusedShape& s, FusedScope scope, ExchangePath path, int cluster,
-                         const FusedDevice& device, FusedSplit split) {
+                         const FusedDevice& device, FusedSplit split, int parts) {
   FusedConfig c{.cluster = cluster,
-                .ctas = static_cast<int>(s.kv_heads) * cluster,
-                .at_once = std::min(static_cast<int>(s.kv_heads),
+                .parts = parts,
+                .ctas = static_cast<int>(s.kv_heads) * cluster * parts,
+                .at_once = std::min(static_cast<int>(s.kv_heads) * parts,
                                     device.clusters[static_cast<size_t>(cluster)]) *
                            cluster,
                 .scope = scope,
                 .path = path,
                 .split = split};
   if (fused_batches(s)) return batch_config(s, c, device);
-  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, cluster);
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, c.members());
   const int64_t part =
       std::max<int64_t>(round_up(2 * rows.most(), 16), int64_t{4} * s.group * (s.head_dim + 4));
   c.inbox_bytes = static_cast<int>(cluster * part);
@@ -185,14 +197,21 @@ FusedConfig fused_config(const FusedShape& s, FusedScope scope, ExchangePath pat
 }
 
 std::vector<FusedConfig> fused_candidates(const FusedShape& s, FusedScope scope, ExchangePath path,
-                                          const FusedDevice& device) {
+                                          const FusedDevice& device, int parts) {
   std::vector<FusedConfig> result;
-  for (const FusedSplit split : {FusedSplit::token, FusedSplit::head}) {
-    for (int cluster = kMaxCluster; cluster >= 1; --cluster) {
-      if (why_not_fused(s, scope, cluster, device, split).empty()) {
-        result.push_back(fused_config(s, scope, path, cluster, device, split));
-      }
+  const auto add = [&](int cluster, FusedSplit split, int its_parts) {
+    if (why_not_fused(s, scope, cluster, device, split, its_parts).empty()) {
+      result.push_back(fused_config(s, scope, path, cluster, device, split, its_parts));
     }
+  };
+  for (const FusedSplit split : {FusedSplit::token, FusedSplit::head}) {
+    for (int cluster = kMaxCluster; cluster >= 1; --cluster) add(cluster, split, 1);
+  }
+  for (int cluster = kMaxCluster; cluster >= 1; --cluster) {
+    const int64_t at_once = device.clusters[static_cast<size_t>(cluster)];
+    const auto most = static_cast<int>(std::min<int64_t>(at_once / s.kv_heads, kFusedMaxParts));
+    if (most > 1) add(cluster, FusedSplit::token, most);
+    if (parts > 1 && parts < most) add(cluster, FusedSplit::token, parts);
   }
   return result;
 }
@@ -206,13 +225,13 @@ ExchangeDesc fused_scores(const FusedShape& s, int cluster) {
   return {ExchangeKind::reduce, cluster, 4 * s.group * keys};
 }
 
-int fused_sums(const FusedShape& s, FusedScope scope, int cluster) {
-  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, cluster);
+int fused_sums(const FusedShape& s, FusedScope scope, int members) {
+  const FusedHeadRows rows(static_cast<int>(s.width), s.group, s.head_dim, members);
   int sums = rows.most() * rows.form.parts;
   if (scope == FusedScope::projected) {
     const FusedRows form = fused_rows(s.kv_heads * s.group * s.head_dim);
     const auto groups =
-        static_cast<int>(ceil_div(ceil_div(s.outputs, form.rows), s.kv_heads * cluster));
+        static_cast<int>(ceil_div(ceil_div(s.outputs, form.rows), s.kv_heads * members));
     sums = std::max(sums, groups * form.rows * form.parts);
   }
   return sums;
@@ -226,7 +245,8 @@ int64_t fused_bytes(const FusedShape& s, FusedScope scope, int64_t context) {
 }
 
 std::string to_string(const FusedConfig& c) {
-  return fmt::format("fused:cluster={},split={},scope={}{}", c.cluster,
+  return fmt::format("fused:cluster={},{}split={},scope={}{}", c.cluster,
+                     c.parts > 1 ? fmt::format("parts={},", c.parts) : std::string(),
                      c.split == FusedSplit::head ? "head" : "token",
                      c.scope == FusedScope::qkv ? "qkv" : "projected",
                      c.path == ExchangePath::memory ? ",exchange=memory" : "");

@@ -23,6 +23,7 @@ constexpr int kFusedMaxGroup = 16;  // query heads of a KV head
 constexpr int kFusedFewHeads = 4;   // the same for the kernel of a single token
 constexpr int kFusedSetHeads = 8;   // query heads that a warp takes with one read of a key
 constexpr int kFusedMaxNorm = 8192;
+constexpr int kFusedMaxParts = 16;  // clusters of a KV head
 
 enum class FusedScope { qkv, projected };  // up to attention, or with the output projection
 
@@ -58,9 +59,10 @@ struct FusedDevice {
 };
 
 struct FusedConfig {
-  int cluster = 0;  // CTAs of a KV head
+  int cluster = 0;  // CTAs that exchange on chip
+  int parts = 1;    // clusters of a KV head: each has a part of the keys, and of rows of q k v
   int ctas = 0;
-  int at_once = 0;  // CTAs that run at once; with a projection all
+  int at_once = 0;  // CTAs that run at once; with a projection, or several parts, all
   FusedScope scope = FusedScope::qkv;
   ExchangePath path = ExchangePath::chip;
   FusedSplit split = FusedSplit::token;
@@ -69,6 +71,7 @@ struct FusedConfig {
   int slots = 0;  // in the ring, a multiple of kFusedWarps
   int inbox_bytes = 0;
   int shared_bytes = 0;
+  int members() const { return cluster * parts; }  // CTAs of a KV head
   bool operator==(const FusedConfig&) const = default;
 };
 
@@ -89,17 +92,21 @@ BRAID_HOST_DEVICE constexpr FusedRows fused_rows(int64_t k) {
 // kernel takes the block.
 std::string why_not_fused(const FusedShape& shape, FusedScope scope, const FusedDevice& device);
 
-// The same with clusters of a given size.
+// The same with clusters of a given size, and so many of them for a KV head.
 std::string why_not_fused(const FusedShape& shape, FusedScope scope, int cluster,
-                          const FusedDevice& device, FusedSplit split = FusedSplit::token);
+                          const FusedDevice& device, FusedSplit split = FusedSplit::token,
+                          int parts = 1);
 
 // With clusters of this size; only if why_not_fused is empty.
 FusedConfig fused_config(const FusedShape& shape, FusedScope scope, ExchangePath path, int cluster,
-                         const FusedDevice& device, FusedSplit split = FusedSplit::token);
+                         const FusedDevice& device, FusedSplit split = FusedSplit::token,
+                         int parts = 1);
 
-// All fitting splits and sizes of clusters: keys divided first, the most CTAs first.
+// All fitting splits and sizes of clusters: keys divided first, the most CTAs first; then, for each
+// size, the most clusters of a KV head that run at once, and `parts` such clusters.
 std::vector<FusedConfig> fused_candidates(const FusedShape& shape, FusedScope scope,
-                                          ExchangePath path, const FusedDevice& device);
+                                          ExchangePath path, const FusedDevice& device,
+                                          int parts = 1);
 
 // A KV head's keys in a slot, each with as many elements as a CTA takes.
 int fused_keys(const FusedShape& shape, int cluster, FusedSplit split);
@@ -108,7 +115,7 @@ int fused_keys(const FusedShape& shape, int cluster, FusedSplit split);
 ExchangeDesc fused_scores(const FusedShape& shape, int cluster);
 
 // Sums of rows, or of row parts, in shared memory: in the phase with the most sums.
-int fused_sums(const FusedShape& shape, FusedScope scope, int cluster);
+int fused_sums(const FusedShape& shape, FusedScope scope, int members);
 
 // Bytes of weights and keys that a launch reads from memory, for `context` keys per token.
 int64_t fused_bytes(const FusedShape& shape, FusedScope scope, int64_t context);

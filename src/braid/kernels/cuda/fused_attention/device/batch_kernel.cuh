@@ -1,6 +1,7 @@
 #pragma once
 
 #include "braid/kernels/cuda/fused_attention/device/batch_product.cuh"
+#include "braid/kernels/cuda/fused_attention/device/fused_parts.cuh"
 #include "braid/kernels/cuda/relay/device/key_units.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
@@ -41,29 +42,27 @@ class FusedBatch {
     a_.a == nullptr ? load_normed() : load_x();
     sync();
     multiply(plan_.rows, plan_.chunks, [&](int tile) {
-      return a_.w_f16
-          [FusedHeadRow(plan_.head, first_row() + tile * kFusedTileRows, a_.group * kD, kD).which];
+      return a_.w_f16[FusedHeadRow(plan_.place.head, first_row() + tile * kFusedTileRows,
+                                   a_.group * kD, kD)
+                          .which];
     });
     sync();
     exchange_.open();
-    for (int t = 0; t < live_; t += a_.each) {
-      const int n = min(a_.each, live_ - t);
-      put_rows(t, n);
-      const int bytes = 2 * n * shape_.head_rows;
-      make_heads(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), t, n);
-    }
+    a_.parts == 1 ? exchange_rows() : pass_rows();
     sync();
     attend();
     sync();
-    if (a_.outputs > 0) set_flow(a_.in_flight_words);
+    if (a_.outputs > 0 || a_.parts > 1) set_flow(a_.in_flight_words);
     for (int t = 0; t < live_; t += a_.each) {
       for (int head = 0; head < a_.group; head += a_.heads) {
         const ResultRows rows{t, min(a_.each, live_ - t), head, min(a_.heads, a_.group - head)};
         put_parts(rows);
         const int bytes = rows.count() * kPieceRow * 4;
-        put_attended(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), rows);
+        const uint8_t* all = exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct);
+        a_.parts == 1 ? put_attended(all, rows) : put_part(all, rows);
       }
     }
+    if (a_.parts > 1) put_head<kD>(a_, plan_.place, live_, tag_ + 1);
     if (a_.outputs == 0) return;
     sync();
     load_words();
@@ -98,7 +97,9 @@ class FusedBatch {
   __device__ void set_flow(int copies) const {
     if (thread_ == 0) *reinterpret_cast<volatile int*>(smem_ + layout_.flow) = copies;
   }
-  __device__ int first_row() const { return plan_.head_tiles.begin(plan_.rank) * kFusedTileRows; }
+  __device__ int first_row() const {
+    return plan_.head_tiles.begin(plan_.place.member) * kFusedTileRows;
+  }
 
   template <class IsF16>
   __device__ void multiply(const FusedParts& parts, int chunks, const IsF16& is_f16) {
@@ -168,17 +169,47 @@ class FusedBatch {
     clear_x(a_.width, plan_.chunks);
   }
 
-  // Stores this CTA's rows of q, k and v for some tokens' exchange: [n, head_rows].
+  // Rows of q, k and v by exchanges in the cluster, some tokens at a time.
+  __device__ void exchange_rows() {
+    for (int t = 0; t < live_; t += a_.each) {
+      const int n = min(a_.each, live_ - t);
+      put_rows(t, n);
+      const int bytes = 2 * n * shape_.head_rows;
+      make_heads(exchange_.gather(floats(layout_.part), bytes, ExchangeForm::direct), t, n);
+    }
+  }
+  // The same by words between a head's clusters: all tokens' words first.
+  __device__ void pass_rows() {
+    constexpr int kTogether = 4;  // tokens, with room in the pieces' place
+    set_flow(a_.in_flight_words);
+    put_rows(0, live_);
+    uint8_t* rows = smem_ + layout_.pieces;
+    for (int t = 0; t < live_; t += kTogether) {
+      const int n = min(kTogether, live_ - t);
+      sync();
+      load_rows(a_, kD, plan_.place.head, t, n, rows, tag_ + 1);
+      sync();
+      make_heads(rows, t, n);
+    }
+    set_flow(a_.in_flight);
+  }
+
+  // Passes on this CTA's rows of q, k and v of some tokens: [n, head_rows], or as words.
   __device__ void put_rows(int token, int n) const {
     auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
     const int rows = plan_.num_tiles * kFusedTileRows;
     for (int i = thread_; i < n * rows; i += kFusedThreads) {
       const int t = i / rows, row = i - t * rows;
-      const FusedHeadRow at(plan_.head, first_row() + row, a_.group * kD, kD);
+      const FusedHeadRow at(plan_.place.head, first_row() + row, a_.group * kD, kD);
       const float* biases = a_.bias[at.which];
       const float bias = biases == nullptr ? 0.f : __ldg(biases + at.row);
-      to[t * shape_.head_rows + row] = __float2bfloat16_rn(
+      const __nv_bfloat16 x = __float2bfloat16_rn(
           sum_of(plan_.rows, plan_.chunks, row, token + t) * scale_of(token + t) + bias);
+      if (a_.parts == 1) {
+        to[t * shape_.head_rows + row] = x;
+      } else {
+        put_row(a_, kD, plan_.place.head, token + t, first_row() + row, x, tag_ + 1);
+      }
     }
     // Tables of turns come with their tokens.
     for (int t = token + warp_; t < token + n; t += kFusedWarps) {
@@ -195,6 +226,10 @@ class FusedBatch {
       const int token = first + i / roles, role = i % roles;
       const auto raw = [&](int e) {
         const int row = role * kD + e;
+        if (a_.parts > 1) {
+          const auto* rows = reinterpret_cast<const __nv_bfloat16*>(gathered);
+          return __bfloat162float(rows[(token - first) * roles * kD + row]);
+        }
         const int rank = plan_.head_tiles.owner(row / kFusedTileRows);
         const int at = row - plan_.head_tiles.begin(rank) * kFusedTileRows;
         return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(
@@ -202,11 +237,12 @@ class FusedBatch {
       };
       const bool is_q = role<a_.group, is_v = role> a_.group;
       const int slot = __ldg(a_.slot + token);
-      const bool writes = plan_.rank == token % a_.cluster && slot >= 0 && slot < a_.num_slots;
+      const bool writes =
+          plan_.place.member == token % plan_.place.members && slot >= 0 && slot < a_.num_slots;
       T* to = is_q ? elems(layout_.q) + (token * a_.group + role) * kD
                    : elems(layout_.fresh) + (2 * token + is_v) * kD;
       T* cache = reinterpret_cast<T*>(is_v ? a_.cache_v : a_.cache_k) +
-                 (int64_t{slot} * a_.kv_heads + plan_.head) * kD;
+                 (int64_t{slot} * a_.kv_heads + plan_.place.head) * kD;
       const float* norm = is_q ? a_.q_norm : is_v ? nullptr : a_.k_norm;
       turn_head<kD>(raw, norm, a_.qk_eps, is_v ? 0 : a_.pairs, a_.interleaved,
                     floats(layout_.turns) + token * 128, [&](int e, float x) {
@@ -272,18 +308,30 @@ class FusedBatch {
     }
   }
 
+  __device__ static int stride_of(const ResultRows& rows) {
+    return (rows.count() * kPieceRow * 4 + 15) / 16 * 4;
+  }
+
+  // Passes on this CTA's share of its cluster's part of some rows.
+  __device__ void put_part(const uint8_t* gathered, const ResultRows& rows) const {
+    for (int t = 0; t < rows.n; ++t) {
+      put_part_of_head<kD>(a_, plan_.place, rows.first + t, rows.head, rows.heads,
+                           reinterpret_cast<const float*>(gathered) + t * rows.heads * kPieceRow,
+                           stride_of(rows), tag_ + 1);
+    }
+  }
+
   // Stores this CTA's share of some rows of the result.
   __device__ void put_attended(const uint8_t* gathered, const ResultRows& rows) const {
     const int pairs = rows.heads * kD / 2;
-    const int stride = (rows.count() * kPieceRow * 4 + 15) / 16 * 4;
     const Shares shares(rows.n * pairs, a_.cluster);
-    const int end = shares.end(plan_.rank);
-    for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
+    const int end = shares.end(plan_.place.rank);
+    for (int i = shares.begin(plan_.place.rank) + thread_; i < end; i += kFusedThreads) {
       const int t = i / pairs, its = i % pairs;
       const uint32_t pair =
           attended_pair<kD>(reinterpret_cast<const float*>(gathered) + t * rows.heads * kPieceRow,
-                            stride, a_.cluster, its);
-      const int row = ((rows.first + t) * a_.kv_heads + plan_.head) * a_.group + rows.head;
+                            stride_of(rows), a_.cluster, its);
+      const int row = ((rows.first + t) * a_.kv_heads + plan_.place.head) * a_.group + rows.head;
       put_pair(a_, row * kD / 2 + its, pair, tag_ + 1);
     }
   }
@@ -334,42 +382,5 @@ class FusedBatch {
   const int warp_;
   ClusterExchange<kPath> exchange_;
 };
-
-template <int kD, class T, ExchangePath kPath, int kSets>
-__global__ void __launch_bounds__(kFusedBlock, 1)
-    fused_batch_kernel(const __grid_constant__ FusedArgs a) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(1024) uint8_t batch_smem[];
-  uint8_t* smem = batch_smem;
-  const FusedBatchShape shape = batch_shape(a, kD);
-  const FusedBatchLayout layout(shape);
-  ptx::grid_launch_dependents();
-  const int live = static_cast<int>(__ldg(a.rows));
-  if (live == 0) return;
-  auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);
-  auto* tokens = reinterpret_cast<FusedToken*>(smem + layout.tokens);
-  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  if (warp == 0) put_tokens(a, live, relay_keys(kD), tokens);
-  if (threadIdx.x < 2 * a.slots) ptx::mbarrier_init(barriers + threadIdx.x, 1);
-  if (threadIdx.x == 0) *reinterpret_cast<volatile int*>(smem + layout.flow) = a.in_flight;
-  ptx::fence_barrier_init();
-  __syncthreads();
-  const FusedBatchPlan plan(a, kD, tokens, live);
-  using Exchange = ClusterExchange<kPath>;
-  if (warp >= kFusedWarps) {
-    Exchange::arrive();
-    FusedBatchProducer<kD>(a, smem, layout, plan, warp - kFusedWarps).run();
-    Exchange::open();
-    return;
-  }
-  const uint32_t tag = __ldcg(a.control);
-  FusedBatch<kD, T, kPath, kSets> block(a, smem, layout, shape, plan, live, tag);
-  block.arrive();
-  ptx::grid_dependency_wait();
-  block.run();
-  ptx::named_barrier_sync(1, kFusedThreads);
-  leave_tag(a.control, tag + kFusedTags);
-#endif
-}
 
 }  // namespace braid::cuda

@@ -7,9 +7,9 @@
 namespace braid::cuda {
 
 __device__ inline FusedBatchShape batch_shape(const FusedArgs& a, int head_dim) {
-  const Shares head(fused_head_tiles(a.group, head_dim), a.cluster);
+  const Shares head(fused_head_tiles(a.group, head_dim), a.cluster * a.parts);
   const int tiles = (a.outputs + kFusedTileRows - 1) / kFusedTileRows;
-  const Shares out(tiles, a.kv_heads * a.cluster);
+  const Shares out(tiles, gridDim.x);
   const int head_tiles = head.each + (head.more > 0 ? 1 : 0);
   const int out_tiles = out.each + (out.more > 0 ? 1 : 0);
   return {.slots = a.slots,
@@ -54,9 +54,8 @@ __device__ inline void put_tokens(const FusedArgs& a, int live, int unit, FusedT
 
 // A CTA's reads, in slots: tiles of q, k and v, then all tokens' keys, then tiles of o.
 struct FusedBatchPlan {
-  int head;
-  int rank;
-  Shares head_tiles;  // dealt to the cluster
+  FusedPlace place;
+  Shares head_tiles;  // dealt to the head's CTAs
   int num_tiles;
   int chunks;      // of a tile
   int first_unit;  // of the head's keys
@@ -68,10 +67,10 @@ struct FusedBatchPlan {
   FusedParts out;
 
   __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, const FusedToken* tokens, int live)
-      : FusedBatchPlan(
-            a, head_dim, Shares(fused_head_tiles(a.group, head_dim), a.cluster),
-            Shares(tokens[live].base, a.cluster),
-            Shares((a.outputs + kFusedTileRows - 1) / kFusedTileRows, a.kv_heads * a.cluster)) {}
+      : FusedBatchPlan(a, head_dim,
+                       Shares(fused_head_tiles(a.group, head_dim), a.cluster * a.parts),
+                       Shares(tokens[live].base, a.cluster * a.parts),
+                       Shares((a.outputs + kFusedTileRows - 1) / kFusedTileRows, gridDim.x)) {}
 
   // The token that owns a unit of keys.
   __device__ static int token_of(const FusedToken* tokens, int unit) {
@@ -83,17 +82,16 @@ struct FusedBatchPlan {
  private:
   __device__ FusedBatchPlan(const FusedArgs& a, int head_dim, Shares of_rows, Shares of_keys,
                             Shares of_out)
-      : head(blockIdx.x / a.cluster),
-        rank(blockIdx.x % a.cluster),
+      : place(a),
         head_tiles(of_rows),
-        num_tiles(of_rows.end(rank) - of_rows.begin(rank)),
+        num_tiles(of_rows.end(place.member) - of_rows.begin(place.member)),
         chunks((a.width + kFusedChunk - 1) / kFusedChunk),
-        first_unit(of_keys.begin(rank)),
+        first_unit(of_keys.begin(place.member)),
         first_out(of_out.begin(blockIdx.x)),
         num_out(of_out.end(blockIdx.x) - first_out),
         out_chunks((a.kv_heads * a.group * head_dim + kFusedChunk - 1) / kFusedChunk),
         rows(0, num_tiles * chunks),
-        keys(rows.end(), of_keys.end(rank) - first_unit),
+        keys(rows.end(), of_keys.end(place.member) - first_unit),
         out(keys.end(), num_out * out_chunks) {}
 };
 
@@ -131,8 +129,8 @@ class FusedBatchProducer {
 #pragma unroll 1
     while (feed_.at() < plan_.rows.end()) {
       const int unit = plan_.rows.unit(feed_.at()), tile = unit / plan_.chunks;
-      const int in_head = (plan_.head_tiles.begin(plan_.rank) + tile) * kFusedTileRows;
-      const FusedHeadRow row(plan_.head, in_head, a_.group * kD, kD);
+      const int in_head = (plan_.head_tiles.begin(plan_.place.member) + tile) * kFusedTileRows;
+      const FusedHeadRow row(plan_.place.head, in_head, a_.group * kD, kD);
       copy_tile(&a_.w_map[row.which], row.row, unit - tile * plan_.chunks);
     }
   }
@@ -148,8 +146,8 @@ class FusedBatchProducer {
 
   __device__ void load_keys(bool issues) {
     constexpr int kKeys = relay_keys(kD);
-    feed_keys(feed_, a_, {kKeys, kD, 0, plan_.head * (kD / 64)}, plan_.keys.end(), once_, issues,
-              [&](int slot, int key) {
+    feed_keys(feed_, a_, {kKeys, kD, 0, plan_.place.head * (kD / 64)}, plan_.keys.end(), once_,
+              issues, [&](int slot, int key) {
                 const int unit = plan_.first_unit + plan_.keys.unit(slot);
                 const FusedToken& t = tokens_[FusedBatchPlan::token_of(tokens_, unit)];
                 return cache_row(a_, a_.page_table + t.sequence * a_.table_stride,

@@ -41,7 +41,9 @@ struct FusedArgs {
   __nv_bfloat16* cache_v;       // [slots, Hkv, D]
   __nv_bfloat16* out;           // [T, Hq * D], or [T, M] with the projection
   uint2* words;       // [T, Hq * D / 2]: {two bf16, tag}, attention's result for the projection
-  uint4* mail;        // [Hkv, mail_bytes] for exchanges through memory, or null
+  uint2* row_words;   // [Hkv, T, (G + 2) * D]: {bf16, tag}, q k v for a head's parts, or null
+  uint2* part_words;  // [Hkv, parts, T, G, D + 4]: {f32, tag}, O', m and l of a part, or null
+  uint4* mail;        // [Hkv * parts, mail_bytes] for exchanges through memory, or null
   uint32_t* control;  // [2]: tag before this launch's first, finished CTAs
   int64_t mail_bytes;
   int32_t width;    // C
@@ -49,6 +51,7 @@ struct FusedArgs {
   int32_t kv_heads;
   int32_t group;
   int32_t cluster;
+  int32_t parts;   // clusters of a KV head
   int32_t tokens;  // T
   int32_t each;    // tokens of an exchange
   int32_t heads;   // query heads of an exchange of results

@@ -1,12 +1,13 @@
 #pragma once
 
 #include "braid/kernels/cuda/fused_attention/device/fused_attend.cuh"
-#include "braid/kernels/cuda/fused_attention/device/fused_heads.cuh"
+#include "braid/kernels/cuda/fused_attention/device/fused_parts.cuh"
 #include "braid/kernels/cuda/relay/device/worker.cuh"
 
 // The kernel of a fused attention block for one token. Each CTA of a cluster makes some rows of its
 // KV head's q, k and v and gets all rows by an exchange. SplitToken: each CTA attends to a part of
 // the keys and gets all parts by a second exchange. SplitHead: each CTA has a part of the head.
+// Several clusters of a KV head pass on rows and merged parts as tagged words in memory.
 // With a projection, CTAs pass attention's result on as tagged words in memory, and each CTA makes
 // some outputs.
 namespace braid::cuda {
@@ -40,9 +41,17 @@ class FusedBlock {
     sync();
     put_rows();
     exchange_.open();
-    const auto* rows =
-        exchange_.gather(floats(layout_.part), 2 * plan_.rows.most(), ExchangeForm::direct);
-    make_heads(rows);
+    if (a_.parts == 1) {
+      make_heads(
+          exchange_.gather(floats(layout_.part), 2 * plan_.rows.most(), ExchangeForm::direct));
+    } else {
+      uint8_t* rows = smem_ + layout_.pieces;
+      set_flow(a_.in_flight_words);
+      load_rows(a_, kD, plan_.place.head, 0, 1, rows, tag_ + 1);
+      sync();
+      set_flow(a_.in_flight);
+      make_heads(rows);
+    }
     sync();
     if constexpr (kSplit == FusedSplit::head) {
       attend_divided();
@@ -51,10 +60,15 @@ class FusedBlock {
       attend();
       sync();
       put_part();
-      if (a_.outputs > 0) set_flow(a_.in_flight_words);
+      if (a_.outputs > 0 || a_.parts > 1) set_flow(a_.in_flight_words);
       const auto* parts = reinterpret_cast<const float*>(
           exchange_.gather(floats(layout_.part), a_.group * kPieceRow * 4, ExchangeForm::direct));
-      put_attended(parts);
+      if (a_.parts == 1) {
+        put_attended(parts);
+      } else {
+        put_part_of_head<kD>(a_, plan_.place, 0, 0, a_.group, parts, part_stride(), tag_ + 1);
+        put_head<kD>(a_, plan_.place, 1, tag_ + 1);
+      }
     }
     if (a_.outputs == 0) return;
     load_words();
@@ -145,27 +159,34 @@ class FusedBlock {
     return all;
   }
 
-  // Stores this CTA's rows of q, k and v for the exchange.
+  // Passes on this CTA's rows of q, k and v.
   __device__ void put_rows() const {
     const float scale = norm_scale(a_, floats(layout_.squares));
     auto* to = reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.part);
     for (int i = thread_; i < plan_.num_rows; i += kFusedThreads) {
-      const FusedHeadRow at(plan_.head, plan_.first_row + i, a_.group * kD, kD);
+      const FusedHeadRow at(plan_.place.head, plan_.first_row + i, a_.group * kD, kD);
       const float* biases = a_.bias[at.which];
       const float bias = biases == nullptr ? 0.f : __ldg(biases + at.row);
       to[i] = __float2bfloat16_rn(sum_of(i, plan_.rows.form.parts) * scale + bias);
+      if (a_.parts > 1) {
+        put_row(a_, kD, plan_.place.head, 0, plan_.first_row + i, to[i], tag_ + 1);
+      }
     }
   }
 
   // Heads of q and the newest key, normed and turned by their position, and the newest value.
+  // `gathered`: rows of all CTAs, side by side with several parts.
   __device__ void make_heads(const uint8_t* gathered) const {
     const int stride = (2 * plan_.rows.most() + 15) / 16 * 16;
     const int slot = __ldg(a_.slot);
-    const bool writes = plan_.rank == 0 && slot >= 0 && slot < a_.num_slots;
+    const bool writes = plan_.place.member == 0 && slot >= 0 && slot < a_.num_slots;
 #pragma unroll 1
     for (int role = warp_; role < a_.group + 2; role += kFusedWarps) {
       const auto raw = [&](int e) {
         const int row = role * kD + e;
+        if (a_.parts > 1) {
+          return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(gathered)[row]);
+        }
         const int rank = plan_.rows.groups.owner(row / plan_.rows.form.rows);
         const int i = row - plan_.rows.begin(rank);
         return __bfloat162float(
@@ -185,7 +206,8 @@ class FusedBlock {
             reinterpret_cast<__nv_bfloat16*>(smem_ + layout_.fresh)[is_v * kD + e] = rounded;
             if (writes) {
               (is_v ? a_.cache_v
-                    : a_.cache_k)[(int64_t{slot} * a_.kv_heads + plan_.head) * kD + e] = rounded;
+                    : a_.cache_k)[(int64_t{slot} * a_.kv_heads + plan_.place.head) * kD + e] =
+                  rounded;
             }
           });
     }
@@ -237,7 +259,7 @@ class FusedBlock {
     for (int i = thread_; i < a_.group * kElems / 2; i += kFusedThreads) {
       const int g = 2 * i / kElems, e = plan_.first_elem + 2 * i % kElems;
       put_pair(
-          a_, ((plan_.head * a_.group + g) * kD + e) / 2,
+          a_, ((plan_.place.head * a_.group + g) * kD + e) / 2,
           attended_pair<kElems>(floats(layout_.pieces), a_.group * (kElems + 4), kFusedWarps, i),
           tag_ + 1);
     }
@@ -253,15 +275,18 @@ class FusedBlock {
     }
   }
 
+  __device__ int part_stride() const {
+    return (a_.group * kPieceRow * 4 + 15) / 16 * 4;
+  }
+
   // Stores this CTA's share of attention's result.
   __device__ void put_attended(const float* parts) const {
     const int pairs = a_.group * kD / 2;
     const Shares shares(pairs, a_.cluster);
-    const int end = shares.end(plan_.rank);
-    for (int i = shares.begin(plan_.rank) + thread_; i < end; i += kFusedThreads) {
-      const int stride = (a_.group * kPieceRow * 4 + 15) / 16 * 4;
-      const uint32_t pair = attended_pair<kD>(parts, stride, a_.cluster, i);
-      put_pair(a_, plan_.head * pairs + i, pair, tag_ + 1);
+    const int end = shares.end(plan_.place.rank);
+    for (int i = shares.begin(plan_.place.rank) + thread_; i < end; i += kFusedThreads) {
+      const uint32_t pair = attended_pair<kD>(parts, part_stride(), a_.cluster, i);
+      put_pair(a_, plan_.place.head * pairs + i, pair, tag_ + 1);
     }
   }
 
@@ -310,7 +335,8 @@ __global__ void __launch_bounds__(kFusedBlock, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t smem[];
   const FusedLayout layout(a.slots, a.inbox_bytes, a.x_elems, a.num_sums, a.group, kD,
-                           FusedHeadRows(a.width, a.group, kD, a.cluster).most(), a.num_scores);
+                           FusedHeadRows(a.width, a.group, kD, a.cluster * a.parts).most(),
+                           a.num_scores);
   ptx::grid_launch_dependents();
   if (__ldg(a.rows) == 0) return;
   auto* barriers = reinterpret_cast<uint64_t*>(smem + layout.barriers);

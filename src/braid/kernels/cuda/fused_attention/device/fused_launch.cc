@@ -54,6 +54,14 @@ int64_t words_bytes(const FusedShape& s) {
   return kControlBytes + round_up(s.tokens * s.kv_heads * s.group * s.head_dim / 2 * 8, 256);
 }
 
+// Words between a KV head's parts: rows of q k v, then parts of attention.
+int64_t row_words(const FusedShape& s) {
+  return s.kv_heads * s.tokens * (s.group + 2) * s.head_dim;
+}
+int64_t part_words(const FusedShape& s, const FusedConfig& c) {
+  return s.kv_heads * c.parts * s.tokens * s.group * (s.head_dim + 4);
+}
+
 }  // namespace
 
 FusedDevice fused_device(const DeviceInfo& device, int head_dim) {
@@ -76,8 +84,9 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
       args_(operands),
       words_(device, words_bytes(s)),
       mail_(device, c.path == ExchangePath::memory
-                        ? s.kv_heads * exchange_mail_bytes(c.cluster, c.inbox_bytes)
-                        : 16) {
+                        ? s.kv_heads * c.parts * exchange_mail_bytes(c.cluster, c.inbox_bytes)
+                        : 16),
+      parts_(device, c.parts > 1 ? 8 * (row_words(s) + part_words(s, c)) : 16) {
   const bool projects = c.scope == FusedScope::projected;
   const int64_t attended = s.kv_heads * s.group * s.head_dim;
   args_.k_map = map_of(args_.cache_k, s, c, args_.num_slots);
@@ -91,6 +100,11 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
   args_.kv_heads = static_cast<int32_t>(s.kv_heads);
   args_.group = s.group;
   args_.cluster = c.cluster;
+  args_.parts = c.parts;
+  if (c.parts > 1) {
+    args_.row_words = reinterpret_cast<uint2*>(parts_.data());
+    args_.part_words = args_.row_words + row_words(s);
+  }
   args_.slots = c.slots;
   args_.inbox_bytes = c.inbox_bytes;
   args_.tokens = static_cast<int32_t>(s.tokens);
@@ -108,7 +122,7 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
     }
   } else {
     args_.x_elems = static_cast<int32_t>(projects ? std::max(s.width, attended) : s.width);
-    args_.num_sums = fused_sums(s, c.scope, c.cluster);
+    args_.num_sums = fused_sums(s, c.scope, c.members());
     if (c.split == FusedSplit::head) {
       const ExchangeDesc scores = fused_scores(s, c.cluster);
       args_.num_scores = static_cast<int32_t>(scores.bytes / 2);
@@ -118,10 +132,11 @@ FusedAttention::FusedAttention(const FusedShape& s, const FusedConfig& c, const 
   args_.page_size = static_cast<int32_t>(s.page_size);
   set_in_flight(std::max(kLeastInFlight, kInFlight / c.at_once), kInFlightWords);
   const DeviceScope scope(device);
+  const int64_t wanted = projects || c.parts > 1 ? s.kv_heads * c.parts : 1;
   if (max_active_clusters(reinterpret_cast<const void*>(kernel_), c.cluster, kFusedBlock,
-                          c.shared_bytes) < (projects ? s.kv_heads : 1)) {
+                          c.shared_bytes) < wanted) {
     fail(ErrorCode::kUnsupported, "{}: the GPU does not run {} such clusters at once", to_string(c),
-         projects ? s.kv_heads : 1);
+         wanted);
   }
 }
 

@@ -33,6 +33,7 @@ class FusedAttention {
   FusedArgs args_;
   CudaMemory words_;  // zeros before the first launch
   CudaMemory mail_;
+  CudaMemory parts_;  // words between parts of a KV head, likewise
 };
 
 }  // namespace braid::cuda

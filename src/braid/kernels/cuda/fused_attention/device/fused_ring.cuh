@@ -12,14 +12,30 @@
 // takes all data of a place, in order.
 namespace braid::cuda {
 
+// A CTA's place: `rank` in its cluster, and `member` among all CTAs of its KV head.
+struct FusedPlace {
+  int head;
+  int part;
+  int rank;
+  int member;
+  int members;
+  __device__ explicit FusedPlace(const FusedArgs& a) {
+    const int cluster = blockIdx.x / a.cluster;
+    head = cluster / a.parts;
+    part = cluster % a.parts;
+    rank = blockIdx.x % a.cluster;
+    member = part * a.cluster + rank;
+    members = a.parts * a.cluster;
+  }
+};
+
 // A CTA's reads, in slots: [0, heads) are q, k and v, [heads, keys) the cache, the rest o.
 struct FusedPlan {
   FusedHeadRows rows;
   FusedRows out_form;
   Shares out_groups;  // over all CTAs
-  RelayKeys keys;     // for a KV head, dealt to the head's cluster
-  int head;
-  int rank;
+  RelayKeys keys;     // for a KV head, dealt to the head's CTAs
+  FusedPlace place;
   int first_row;  // first row of the head on this CTA
   int num_rows;
   int elems;  // of a key on this CTA, from first_elem on
@@ -34,19 +50,18 @@ struct FusedPlan {
   int end_of_out;
 
   __device__ FusedPlan(const FusedArgs& a, int head_dim)
-      : rows(a.width, a.group, head_dim, a.cluster),
+      : rows(a.width, a.group, head_dim, a.cluster * a.parts),
         out_form(fused_rows(a.kv_heads * a.group * head_dim)),
-        out_groups((a.outputs + out_form.rows - 1) / out_form.rows, a.kv_heads * a.cluster),
+        out_groups((a.outputs + out_form.rows - 1) / out_form.rows, gridDim.x),
         keys(__ldg(a.kv_len), a.window, 1, relay_keys(elems_of(a, head_dim)),
-             a.num_scores > 0 ? 1 : a.cluster),
-        head(blockIdx.x / a.cluster),
-        rank(blockIdx.x % a.cluster) {
-    first_row = rows.begin(rank);
-    num_rows = rows.end(rank) - first_row;
+             a.num_scores > 0 ? 1 : a.cluster * a.parts),
+        place(a) {
+    first_row = rows.begin(place.member);
+    num_rows = rows.end(place.member) - first_row;
     elems = elems_of(a, head_dim);
     unit_keys = relay_keys(elems);
-    const int share = a.num_scores > 0 ? 0 : rank;
-    first_elem = a.num_scores > 0 ? rank * elems : 0;
+    const int share = a.num_scores > 0 ? 0 : place.member;
+    first_elem = a.num_scores > 0 ? place.rank * elems : 0;
     first_unit = keys.shares.begin(share);
     num_units = keys.shares.end(share) - first_unit;
     first_out = out_groups.begin(blockIdx.x) * out_form.rows;
@@ -238,7 +253,7 @@ class FusedProducer {
 #pragma unroll 1
     for (; feed_.at() < plan_.end_of_rows; feed_.next()) {
       const int in_head = plan_.first_row + feed_.at() / form.parts * form.rows;
-      const FusedHeadRow row(plan_.head, in_head, a_.group * kD, kD);
+      const FusedHeadRow row(plan_.place.head, in_head, a_.group * kD, kD);
       copy(a_.w[row.which], row.row, form.rows, feed_.at() % form.parts, form);
     }
   }
@@ -257,7 +272,7 @@ class FusedProducer {
   __device__ void load_keys(bool issues) {
     const int keys = plan_.unit_keys;
     const int first = plan_.keys.first_unit + plan_.first_unit - plan_.end_of_rows;
-    feed_keys(feed_, a_, {keys, plan_.elems, plan_.first_elem, plan_.head}, plan_.end_of_keys,
+    feed_keys(feed_, a_, {keys, plan_.elems, plan_.first_elem, plan_.place.head}, plan_.end_of_keys,
               once_, issues, [&](int slot, int key) {
                 return cache_row(a_, a_.page_table, (first + slot) * keys + key, plan_.keys.length);
               });
