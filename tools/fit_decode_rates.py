@@ -104,6 +104,8 @@ def main():
     rates["fused_wave"] = max(0, (waves / beyond - known - exchange(big, n)) / layers[big])
     memory = block(big, "fused:cluster=2,exchange=memory")[0]
     rates["memory_share"] = max(0, (memory - two[0]) / exchange(big, 2))
+    parts, known, n = block(middle, "fused:cluster=2,parts=8")
+    rates["parts_seam"] = max(0, (parts - known - exchange(middle, n)) / layers[middle])
     words, known, _ = block(big, "fused:cluster=2,scope=projected")
     rates["words_seam"] = max(0, (words - two[0] - known + two[1]) / layers[big])
     for name, steps in (("scores_sum", [(big, 2)]), ("scores_group", [(small, 4), (middle, 2)])):

@@ -103,6 +103,7 @@ TEST(DecodeChoice, LosesNowhere) {
   DecodeStep step = llama_7b(1024);
   step.no_relay = "two machines";
   DecodeRates r = rates();
+  r.parts_seam = 1;  // a cluster for each KV head
   EXPECT_EQ(choose_decode({}, step, h100(), r).kind, DecodeKind::fused);
   r.cta_keys[0] *= .66;  // reading long contexts takes longer than fewer launches save
   for (const int64_t context : {kContextBuckets[1], kContextBuckets[3]}) {
