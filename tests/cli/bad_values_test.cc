@@ -56,6 +56,7 @@ TEST_F(BadValues, FormsOfDecodeStepsAreNamed) {
   expect_refused(run + "fast", 2, "--decode 'fast': wanted auto, apart, relay, fused or fused:");
   expect_refused(run + "fused:cluster=17", 2, "--decode: cluster is '17', wanted 1 to 16");
   expect_refused(run + "fused:cluster=0", 2, "--decode: cluster is '0', wanted 1 to 16");
+  expect_refused(run + "fused:parts=17", 2, "--decode: parts is '17', wanted 1 to 16");
   expect_refused(run + "fused:split=keys", 2, "--decode: split is 'keys', wanted token or head");
   expect_refused(run + "fused:scope=all", 2, "--decode: scope is 'all', wanted qkv or projected");
   for (const char* form : {"fused", "relay"}) {

@@ -124,7 +124,8 @@ TEST_F(ScheduleCliTest, PlansDecodeStepsInEveryForm) {
   for (const int tp : {1, 2}) {
     for (const std::string form :
          {"auto", "apart", "relay", "fused:cluster=4,split=token,scope=qkv,exchange=chip",
-          "fused:cluster=8,split=token,scope=projected,exchange=memory"}) {
+          "fused:cluster=8,split=token,scope=projected,exchange=memory",
+          "fused:cluster=2,parts=3,split=token,scope=projected,exchange=chip"}) {
       SCOPED_TRACE(fmt::format("{} --tp {}", form, tp));
       const Outcome o =
           braid(plan + fmt::format("1 --launches --json --tp {} --decode {}", tp, form));
@@ -154,6 +155,8 @@ TEST_F(ScheduleCliTest, PlansDecodeStepsInEveryForm) {
   expect_refused(plan + "1 --decode fused:cluster=17", 2, "cluster is '17', wanted 1 to 16");
   expect_refused(plan + "1 --decode fused:cluster=16,scope=projected", 1,
                  "8 KV heads as clusters of 16 CTAs: the GPU runs 7 at once");
+  expect_refused(plan + "1 --decode fused:cluster=8,parts=2", 1,
+                 "8 KV heads as 2 clusters of 8 CTAs each: the GPU runs 15 at once");
   expect_refused(plan + "17 --decode fused", 1, "32 tokens a step: 16 at most");
   expect_refused(plan + "2 --decode relay", 1, "2 tokens a step: 1");
   expect_refused("plan --config " + llama() + " --decode relay", 2,

@@ -1,6 +1,7 @@
 // Decode steps of several sequences under forced forms of `--decode`: against the scalar references
 // and against themselves.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <string_view>
@@ -77,6 +78,31 @@ TEST_P(CudaDecodeSequences, EqualReference) {
     }
   }
 }
+
+// The driver counts clusters of the whole GPU: ranks that share a GPU have no blocks, and `auto`
+// says so.
+class CudaSharedGpu : public CudaRelay {};
+
+TEST_P(CudaSharedGpu, HasNoBlocks) {
+  if (!testing_cuda::ranks_may_share()) GTEST_SKIP() << "a GPU with one queue";
+  RunnerConfig config = cuda_runner(2);
+  config.device.ids = {0, 0};
+  config.decode = "fused";
+  Runner fused(*model_, config);
+  try {
+    prompt_logits(fused, prompt_, 1);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("ranks that share a GPU: one"));
+  }
+  config.decode = "auto";
+  Runner runner(*model_, config);
+  expect_exact(runner);
+  EXPECT_THAT(runner.explain(), testing::Contains(testing::HasSubstr("ranks that share a GPU")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaSharedGpu, testing::Values(kRelayCases[0]),
+                         [](const auto& info) { return info.param.name; });
 
 // Groups beyond a relay's.
 constexpr int64_t kWide = cuda::kFusedMaxGroup;
