@@ -7,7 +7,7 @@
 A row is a number of sequences with a context each; random weights in bf16; the first GPU. The last
 columns are `auto` over the best forced form, PyTorch over `auto`, and what ClusterFusion claims for
 Llama-2-7B over its peers. A second table has the launches of a step, and the time that remains
-beside a read of all bytes. llama.cpp is measured by tools/bench_peer.py.
+beside a read of all bytes. llama.cpp: docs/log/cluster-fusion.md has the commands.
 """
 import argparse
 import csv

@@ -25,7 +25,7 @@ TEST(DecodePrice, OfRelaysIsWithinATwentiethOfWhatWasMeasured) {
 // Blocks alone, in microseconds a layer: without feed-forward, head and other launches.
 TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
   const auto near = [&](DecodeStep step, int cluster, FusedScope scope, double us,
-                        FusedSplit split = FusedSplit::token) {
+                        FusedSplit split = FusedSplit::token, int parts = 1) {
     step.layers = 1;
     step.ffn_bytes = step.down_bytes = step.head_bytes = 0;
     step.launches = scope == FusedScope::qkv ? 3 : 4;
@@ -33,8 +33,11 @@ TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
                            ? 2. * step.block.kv_heads * step.block.group * step.block.head_dim *
                                  step.block.outputs / rates().stream
                            : 0;
-    const DecodeForm form{
-        .kind = DecodeKind::fused, .cluster = cluster, .split = split, .scope = scope};
+    const DecodeForm form{.kind = DecodeKind::fused,
+                          .cluster = cluster,
+                          .parts = parts,
+                          .split = split,
+                          .scope = scope};
     EXPECT_NEAR(1e6 * (price_of(step, form) - out), us, .15 * us) << to_string(form);
   };
   near(llama_7b(1024), 3, FusedScope::qkv, 44.1);
@@ -61,6 +64,21 @@ TEST(DecodePrice, OfBlocksIsNearWhatWasMeasured) {
   near(llama_7b(16384), 2, FusedScope::projected, 154.3, FusedSplit::head);
   near(qwen_06b(16384), 4, FusedScope::qkv, 129.8, FusedSplit::head);
   near(llama_1b(16384), 2, FusedScope::qkv, 134.1, FusedSplit::head);
+  // Several clusters of a KV head.
+  const auto near_parts = [&](const DecodeStep& step, int cluster, int parts, double us) {
+    near(step, cluster, FusedScope::qkv, us, FusedSplit::token, parts);
+  };
+  near_parts(qwen_06b(1024), 3, 4, 14.3);
+  near_parts(qwen_06b(4096), 2, 8, 17.5);
+  near_parts(qwen_06b(16384), 2, 8, 32.4);
+  near_parts(llama_1b(1024), 2, 8, 15.6);
+  near_parts(llama_1b(4096), 3, 4, 16.6);
+  near_parts(llama_1b(16384), 2, 8, 23.9);
+  near_parts(llama_8b(1024), 3, 4, 29.0);
+  near_parts(llama_8b(4096), 2, 8, 32.8);
+  near_parts(llama_8b(16384), 1, 16, 48.3);
+  near(llama_8b(16384), 1, FusedScope::projected, 60.8, FusedSplit::token, 16);
+  near(qwen_06b(1024), 2, FusedScope::projected, 19.1, FusedSplit::token, 8);
 }
 
 // The table of docs/log/cluster-fusion.md: whole models of one sequence, in milliseconds.

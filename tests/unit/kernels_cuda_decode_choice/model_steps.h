@@ -35,6 +35,9 @@ inline DecodeStep llama_7b(int64_t context) {
 inline DecodeStep llama_1b(int64_t context) {
   return step_of(2048, 8192, 8, 4, 64, 16, 128256, context);
 }
+inline DecodeStep llama_8b(int64_t context) {
+  return step_of(4096, 14336, 8, 4, 128, 32, 128256, context);
+}
 inline DecodeStep qwen_06b(int64_t context) {
   return step_of(1024, 3072, 8, 2, 128, 28, 151936, context);
 }
