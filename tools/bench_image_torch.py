@@ -52,8 +52,8 @@ def fill(seed, name, parameter):
         flat[begin:end] = pairs.view(-1)[:end - begin].to(flat.dtype)
 
 
-def with_weights(model, seed):
-    model = model.to_empty(device="cuda").to(torch.bfloat16).eval()
+def with_weights(model, seed, device="cuda"):
+    model = model.to_empty(device=device).to(torch.bfloat16).eval()
     for name, parameter in model.named_parameters():
         fill(seed, name, parameter.data)
     return model
@@ -75,16 +75,16 @@ def milliseconds(run, rounds):
     return sorted(times)[len(times) // 2], result
 
 
-def step_inputs(config, size):
+def step_inputs(config, size, device="cuda"):
     side = size // 16
     ids = torch.zeros(side, side, 3)
     ids[..., 1] += torch.arange(side)[:, None]
     ids[..., 2] += torch.arange(side)[None, :]
-    bf16 = {"device": "cuda", "dtype": torch.bfloat16}
+    bf16 = {"device": device, "dtype": torch.bfloat16}
     return {"hidden_states": normals(3, 1, side * side, config["in_channels"]).to(**bf16),
             "encoder_hidden_states": normals(1, 1, 512, config["joint_attention_dim"]).to(**bf16),
             "pooled_projections": normals(2, 1, config["pooled_projection_dim"]).to(**bf16),
-            "timestep": torch.tensor([0.5]).to(**bf16), "guidance": torch.tensor([4.0]).cuda(),
+            "timestep": torch.tensor([0.5]).to(**bf16), "guidance": torch.tensor([4.0]).to(device),
             "txt_ids": torch.zeros(512, 3).to(**bf16), "img_ids": ids.view(-1, 3).to(**bf16),
             "return_dict": False}
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Trains the demo model of `braid image`: a Flux-shaped pipeline that draws scenes of one shape.
 
-  tools/train_demo_image.py FOLDER [--device cuda] [--vae-seconds 40] [--seconds 80]
+  tools/train_demo_image.py FOLDER [--device cuda] [--vae-seconds 90] [--seconds 120]
 
 A prompt is "a big red circle on the left in the gray background": two sizes, six colours, three
 shapes, three places, three backgrounds. tools/make_tiny_pipeline.py --kind demo makes the folder's
 shapes and tokenizers; the autoencoder learns drawn scenes, then transformer and both text encoders
-learn the flow from noise to latents together. Prints how many drawn scenes show what their prompts
-say. Needs torch, transformers and diffusers. FOLDER is a diffusers pipeline in f16, 4 MB in all.
+learn the flow from noise to latents together. On a GPU a training step is a CUDA graph. Prints how
+many scenes show what their prompts say: drawn, through the autoencoder, and made from noise. Needs
+torch, transformers and diffusers. FOLDER is a diffusers pipeline in f16, 4 MB in all.
 """
 
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -43,13 +45,18 @@ def prompt_of(scene):
     return f"a {size} {colour} {shape} {place} in the {ground} background"
 
 
-def draw(scenes, generator):
+@functools.cache
+def table(values, device):
+    return torch.tensor(values, dtype=torch.float32, device=device)
+
+
+def draw(scenes):
     """Pictures [B, 3, SIDE, SIDE], -1 to 1, of scenes [B, 5]; places vary by two pixels."""
     device = scenes.device
-    table = lambda values: torch.tensor(list(values), dtype=torch.float32, device=device)
-    radius = table(SIZES.values())[scenes[:, 0], None, None]
-    jitter = 4 * torch.rand(2, len(scenes), 1, 1, generator=generator, device=device) - 2
-    x0 = table(PLACES.values())[scenes[:, 3], None, None] + jitter[0]
+    of = lambda words, column: table(tuple(words.values()), device)[scenes[:, column]]
+    radius = of(SIZES, 0)[:, None, None]
+    jitter = 4 * torch.rand(2, len(scenes), 1, 1, device=device) - 2
+    x0 = of(PLACES, 3)[:, None, None] + jitter[0]
     y0 = SIDE / 2 + jitter[1]
     at = torch.arange(SIDE, device=device) + 0.5
     x, y = at[None, None, :] - x0, at[None, :, None] - y0
@@ -60,16 +67,15 @@ def draw(scenes, generator):
     inside = torch.stack([circle, square, triangle], 1)
     inside = inside[torch.arange(len(scenes), device=device), scenes[:, 2]]
     cover = (0.5 - inside).clamp(0, 1)[:, None]
-    colour = table(COLOURS.values())[scenes[:, 1], :, None, None]
-    ground = table(BACKGROUNDS.values())[scenes[:, 4], :, None, None]
+    colour, ground = of(COLOURS, 1)[:, :, None, None], of(BACKGROUNDS, 4)[:, :, None, None]
     return (cover * colour + (1 - cover) * ground) / 127.5 - 1
 
 
 def read(pictures):
     """What pictures [B, 3, SIDE, SIDE] show, as scenes [B, 5]: what a test does with pixels."""
     rgb = (pictures.clamp(-1, 1) + 1) * 127.5
-    nearest = lambda c, table: torch.cdist(
-        c[:, None], torch.tensor(list(table.values()), device=c.device, dtype=c.dtype)[None])[:, 0].argmin(1)
+    nearest = lambda c, words: torch.cdist(
+        c[:, None], table(tuple(words.values()), c.device)[None])[:, 0].argmin(1)
     corners = torch.cat([rgb[:, :, :4, :].flatten(2), rgb[:, :, -4:, :].flatten(2)], 2).mean(2)
     mask = ((rgb - corners[:, :, None, None]).norm(dim=1) > 60).float()
     area = mask.sum((1, 2)).clamp(min=1)
@@ -121,40 +127,73 @@ class Text:
         return index
 
 
-def random_scenes(n, generator, device):
-    return torch.stack([torch.randint(c, (n,), generator=generator, device=device)
-                        for c in COUNTS], 1)
+def random_scenes(n, device):
+    return torch.stack([torch.randint(c, (n,), device=device) for c in COUNTS], 1)
 
 
 def training(parameters, seconds, rate, loss_of):
-    """Steps for `seconds` under a rate that rises and falls."""
-    optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
-    begin, step, shown = time.time(), 0, 0
-    while (part := (time.time() - begin) / seconds) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(1, (step + 1) / 100) * (0.5 + 0.5 * math.cos(math.pi * part))
+    """Steps for `seconds` under a rate that rises and falls; on a GPU replays of a CUDA graph."""
+    cuda = parameters[0].is_cuda
+    now = torch.tensor(0.0, device=parameters[0].device)
+    optimizer = torch.optim.AdamW(parameters, lr=now, betas=(0.9, 0.98), weight_decay=0.01,
+                                  capturable=cuda, fused=cuda)
+
+    def step():
         loss = loss_of()
-        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        step += 1
+        return loss
+
+    def eager():
+        optimizer.zero_grad(set_to_none=True)
+        return step()
+
+    begin, run = time.time(), eager
+    if cuda:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                eager()
+        torch.cuda.current_stream().wait_stream(side)
+        try:
+            graph = torch.cuda.CUDAGraph()
+            optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(graph):
+                made = step().detach()
+            run = lambda: (graph.replay(), made)[1]
+        except RuntimeError as error:  # a version of a library that waits for the device
+            print(f"  no graph: {error}", flush=True)
+    steps, shown = 0, 0
+    while (part := (time.time() - begin) / seconds) < 1:
+        now.fill_(rate * min(1, (steps + 1) / 200) * (0.5 + 0.5 * math.cos(math.pi * part)))
+        loss = run()
+        steps += 1
         if part >= shown / 5:
             shown += 1
-            print(f"  {time.time() - begin:.0f} s, step {step}: {loss.item():.5f}", flush=True)
-    print(f"  {step} steps", flush=True)
+            print(f"  {time.time() - begin:.0f} s, step {steps}: {loss.item():.5f}", flush=True)
+        if cuda and steps % 20 == 0:
+            torch.cuda.synchronize()  # the clock counts steps that are done
+    print(f"  {steps} steps", flush=True)
 
 
-def train_vae(vae, options, generator):
+def train_vae(vae, options):
     def loss_of():
-        scenes = random_scenes(options.batch, generator, options.device)
-        pictures = draw(scenes, generator)
-        posterior = vae.encode(pictures).latent_dist
-        noise = torch.randn(posterior.mean.shape, generator=generator, device=options.device)
-        made = vae.decode(posterior.mean + posterior.std * noise).sample
-        return F.mse_loss(made, pictures) + 0.1 * (made - pictures).abs().mean() + \
-            1e-5 * posterior.kl().mean()
+        pictures = draw(random_scenes(options.vae_batch, options.device))
+        posterior = vae.encode(pictures.to(memory_format=torch.channels_last)).latent_dist
+        made = vae.decode(posterior.mean + posterior.std * torch.randn_like(posterior.mean)).sample
+        return F.mse_loss(made, pictures) + 0.3 * (made - pictures).abs().mean() + \
+            1e-6 * posterior.kl().mean()
     training(list(vae.parameters()), options.vae_seconds, 2e-3, loss_of)
+
+
+def share_read(name, pictures, scenes):
+    right = (read(pictures) == scenes).float()
+    labels = "size colour shape place background".split()
+    print(f"{name} {len(scenes)} scenes: "
+          + ", ".join(f"{n} {100 * r:.1f}%" for n, r in zip(labels, right.mean(0)))
+          + f"; all {100 * right.amin(1).mean():.1f}%", flush=True)
 
 
 def main():
@@ -163,24 +202,30 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--vae-seconds", type=float, default=40)
-    parser.add_argument("--seconds", type=float, default=80)
+    parser.add_argument("--vae-batch", type=int, default=64)
+    parser.add_argument("--latents", type=int, default=65536, help="drawn scenes to learn the flow from")
+    parser.add_argument("--vae-seconds", type=float, default=90)
+    parser.add_argument("--seconds", type=float, default=120)
     options = parser.parse_args()
     folder, device = options.folder, options.device
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    generator = torch.Generator(device).manual_seed(1)
 
     make_tiny_pipeline.make(folder, "demo")
     config = lambda part: json.loads((folder / part / "config.json").read_text())
-    vae = AutoencoderKL.from_config(config("vae")).to(device)
-    train_vae(vae, options, generator)
+    vae = AutoencoderKL.from_config(config("vae")).to(device, memory_format=torch.channels_last)
+    train_vae(vae, options)
+    scenes = random_scenes(options.latents, device)
     with torch.no_grad():
-        pictures = draw(random_scenes(512, generator, device), generator)
-        z = vae.encode(pictures).latent_dist.mean
+        z = torch.cat([vae.encode(draw(part)).latent_dist.mean for part in scenes.split(512)])
         shift, scale = z.mean().item(), 1 / z.std().item()
-        print(f"autoencoder: mean square {F.mse_loss(vae.decode(z).sample, pictures).item():.6f}")
+        latents = tokens_of((z - shift) * scale)
+        pictures, some = draw(scenes[:512]), scenes[:512]
+        again = vae(pictures).sample
+        print(f"autoencoder: mean square {F.mse_loss(again, pictures).item():.6f}")
+        share_read("drawn", pictures, some)
+        share_read("autoencoder's", again, some)
 
     transformer = FluxTransformer2DModel.from_config(config("transformer")).to(device)
     clip = CLIPTextModel(CLIPTextConfig(**config("text_encoder"))).to(device)
@@ -200,15 +245,15 @@ def main():
                            pooled_projections=pooled, timestep=sigma, img_ids=image_ids,
                            txt_ids=text_ids, return_dict=False)[0]
 
+    prompts = text.index(scenes)
+
     def loss_of():
-        scenes = random_scenes(options.batch, generator, device)
-        with torch.no_grad():
-            z = vae.encode(draw(scenes, generator)).latent_dist.mean
-            x = tokens_of((z - shift) * scale)
-        noise = torch.randn(x.shape, generator=generator, device=device)
-        sigma = torch.sigmoid(1.2 * torch.randn(len(x), generator=generator, device=device))
+        some = torch.randint(len(scenes), (options.batch,), device=device)
+        x = latents[some]
+        noise = torch.randn_like(x)
+        sigma = torch.sigmoid(1.2 * torch.randn(len(x), device=device))
         s = sigma[:, None, None]
-        made = velocity((1 - s) * x + s * noise, sigma, *encode(text.index(scenes)))
+        made = velocity((1 - s) * x + s * noise, sigma, *encode(prompts[some]))
         return F.mse_loss(made, noise - x)
 
     models = [transformer, clip, t5]
@@ -230,18 +275,13 @@ def main():
     (folder / "vae/config.json").write_text(json.dumps(described, indent=2) + "\n")
 
     with torch.no_grad():
-        scenes = random_scenes(256, generator, device)
-        x = torch.randn(len(scenes), rows * rows, 16, generator=generator, device=device)
+        scenes = random_scenes(512, device)
+        x = torch.randn(len(scenes), rows * rows, 16, device=device)
         states, pooled = encode(text.index(scenes))
         sigmas = torch.cat([torch.linspace(1, 1 / STEPS, STEPS), torch.zeros(1)]).to(device)
         for now, after in zip(sigmas, sigmas[1:]):
             x = x + (after - now) * velocity(x, now.expand(len(x)), states, pooled)
-        pictures = vae.decode(latents_of(x) / scale + shift).sample
-        right = (read(pictures) == scenes).float()
-        drawn = (read(draw(scenes, generator)) == scenes).float()
-        labels = "size colour shape place background".split()
-        print("of 256 scenes: " + ", ".join(f"{n} {100 * r:.1f}%" for n, r in zip(labels, right.mean(0)))
-              + f"; all {100 * right.amin(1).mean():.1f}% (drawn ones read {100 * drawn.amin(1).mean():.1f}%)")
+        share_read("made", vae.decode(latents_of(x) / scale + shift).sample, scenes)
     size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     print(f"{folder}: {size / 1e6:.2f} MB")
 
