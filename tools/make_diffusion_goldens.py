@@ -236,6 +236,22 @@ def run_autoencoder(loaded):
     return out
 
 
+def run_tiles(loaded):
+    """Pictures of latents [h, w, C] that are larger than a tile."""
+    out = {}
+    for kind, (height, width) in {"guided": (15, 9), "fast": (7, 37)}.items():
+        vae = loaded[kind].vae
+        torch.manual_seed(7)
+        z = torch.randn(1, vae.config.latent_channels, height, width)
+        vae.enable_tiling()
+        with torch.no_grad():
+            image = vae.decode(z).sample
+        vae.disable_tiling()
+        out[f"{kind}.latents"] = z[0].permute(1, 2, 0)
+        out[f"{kind}.image"] = image[0].permute(1, 2, 0)
+    return out
+
+
 def run_video_autoencoder():
     """A small CogVideoX decoder with its weights, and pictures of latents [frames, h, w, C]."""
     torch.manual_seed(5)
@@ -294,6 +310,9 @@ def main():
         if options.only in "autoencoder.safetensors":
             save_file({k: v.contiguous() for k, v in run_autoencoder(loaded).items()},
                       ROOT / "autoencoder.safetensors")
+        if options.only in "tiles.safetensors":
+            save_file({k: v.contiguous() for k, v in run_tiles(loaded).items()},
+                      ROOT / "tiles.safetensors")
         for case in CASES:
             if options.only in case["name"] + ".safetensors":
                 tensors = run_case(loaded[case["kind"]], case)

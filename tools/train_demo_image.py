@@ -20,6 +20,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+BEGIN = time.time()
 
 import torch
 import torch.nn.functional as F
@@ -206,6 +207,7 @@ def main():
     parser.add_argument("--latents", type=int, default=65536, help="drawn scenes to learn the flow from")
     parser.add_argument("--vae-seconds", type=float, default=90)
     parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--until", type=float, help="in place of --seconds: of the whole run")
     options = parser.parse_args()
     folder, device = options.folder, options.device
     torch.manual_seed(1)
@@ -257,7 +259,9 @@ def main():
         return F.mse_loss(made, noise - x)
 
     models = [transformer, clip, t5]
-    training([p for m in models for p in m.parameters()], options.seconds, 1.5e-3, loss_of)
+    seconds = options.until - (time.time() - BEGIN) if options.until else options.seconds
+    print(f"{time.time() - BEGIN:.0f} s: {seconds:.0f} s for the transformer", flush=True)
+    training([p for m in models for p in m.parameters()], seconds, 1.5e-3, loss_of)
 
     # Weights as they are written, read back and used.
     names = {"vae": (vae, "diffusion_pytorch_model"), "transformer": (transformer, "diffusion_pytorch_model"),

@@ -59,6 +59,7 @@ void take_settings(ImageOptions& o) {
     take(o.steps, "steps");
     take(o.guidance, "guidance");
     take(o.text_tokens, "text_tokens");
+    o.vae_tiling |= settings.get_or<bool>("vae_tiling", false);
     if (!o.seed) o.seed = std::stoull(settings.get_or<std::string>("seed", "0"));
     return;
   }
@@ -78,7 +79,8 @@ ImageRequest request_of(const ImageOptions& o, const FluxPipeline& pipeline) {
           .seed = o.seed ? *o.seed : std::random_device()(),
           .images = o.count,
           .one_generator = o.seed_mode == "batch",
-          .strict = o.strict};
+          .strict = o.strict,
+          .tiles = o.vae_tiling};
 }
 
 uint64_t seed_of(const ImageRequest& r, int64_t image) {
@@ -86,7 +88,7 @@ uint64_t seed_of(const ImageRequest& r, int64_t image) {
 }
 
 // What made a picture, for the file itself.
-PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k) {
+PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k, bool tiled) {
   const Json settings = {{"prompt", r.prompt},
                          {"model", std::filesystem::path(o.model()).filename().string()},
                          {"width", r.width},
@@ -96,7 +98,8 @@ PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k) {
                          {"seed", std::to_string(seed_of(r, k))},
                          {"seed_mode", o.seed_mode},
                          {"image", k},
-                         {"text_tokens", r.text_tokens}};
+                         {"text_tokens", r.text_tokens},
+                         {"vae_tiling", tiled}};
   return {{"parameters", json_text(settings)}, {"Software", version_line()}};
 }
 
@@ -161,7 +164,7 @@ void run(ImageOptions o) {
   request.on_image = [&](int64_t k, const RgbImage& image) {
     const auto begin = Clock::now();
     const std::string path = o.output_of(k).string();
-    o.write_picture(path, image, settings_of(o, request, k));
+    o.write_picture(path, image, settings_of(o, request, k, pipeline.tiled()));
     write_ms.push_back(ms_since(begin));
     progress.clear();
     if (!o.json) print(path + "\n");
@@ -179,7 +182,9 @@ void run(ImageOptions o) {
     report.update(drawing_report(o, config, pipeline.mesh(), result.timings,
                                  pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,
                                  result.decode_bytes));
-    report.update({{"schedule", pipeline.schedule()}, {"priced", pipeline.priced()}});
+    report.update({{"schedule", pipeline.schedule()},
+                   {"priced", pipeline.priced()},
+                   {"vae_tiling", pipeline.tiled()}});
     print(json_text(report) + "\n");
     return;
   }

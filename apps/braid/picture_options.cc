@@ -43,6 +43,9 @@ void PictureOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--dump-latents", dump,
                      "a safetensors file for the latents before the first and after each step");
+  command.add_flag("--vae-tiling", vae_tiling,
+                   "decode in tiles that blend: less memory, not exact (by itself only where an "
+                   "exact decoding does not fit)");
   command.add_flag("--strict", strict, "fail where a prompt is too long, in place of cutting it");
   command.add_flag("--json", json, "print one JSON object: files, seeds, timings, memory");
   command

@@ -31,7 +31,7 @@ struct PictureOptions {
   std::string output, variant, dump;
   std::string device = "auto", dtype = "bf16", text_encoder = "cpu";
   int threads = 0;
-  bool strict = false;
+  bool strict = false, vae_tiling = false;
   bool json = false;
   std::string sp, machines, schedule = "sequence_parallel";
   int ranks = 0;

@@ -73,13 +73,15 @@ VideoRequest request_of(const VideoOptions& o, const CogVideoXPipeline::Defaults
                  .text_tokens = o.text_tokens.value_or(otherwise.text_tokens),
                  .seed = o.seed ? *o.seed : std::random_device()(),
                  .videos = o.count,
-                 .strict = o.strict};
+                 .strict = o.strict,
+                 .tiles = o.vae_tiling};
   require_utf8(r.negative, "the negative prompt");
   return r;
 }
 
 // What made a video, for the file itself.
-std::string settings_of(const VideoOptions& o, const VideoRequest& r, int64_t k, int64_t fps) {
+std::string settings_of(const VideoOptions& o, const VideoRequest& r, int64_t k, int64_t fps,
+                        bool tiled) {
   return json_text({{"prompt", r.prompt},
                     {"negative", r.negative},
                     {"model", std::filesystem::path(o.model()).filename().string()},
@@ -91,7 +93,8 @@ std::string settings_of(const VideoOptions& o, const VideoRequest& r, int64_t k,
                     {"guidance", r.guidance},
                     {"dynamic_guidance", r.dynamic_guidance},
                     {"seed", std::to_string(r.seed + static_cast<uint64_t>(k))},
-                    {"text_tokens", r.text_tokens}});
+                    {"text_tokens", r.text_tokens},
+                    {"vae_tiling", tiled}});
 }
 
 void write(const VideoOptions& o, int64_t k, const std::vector<RgbImage>& frames, int64_t fps,
@@ -149,7 +152,7 @@ void run(VideoOptions o) {
   std::vector<double> write_ms;
   request.on_video = [&](int64_t k, const std::vector<RgbImage>& frames) {
     const auto begin = Clock::now();
-    write(o, k, frames, fps, settings_of(o, request, k, fps));
+    write(o, k, frames, fps, settings_of(o, request, k, fps, pipeline.tiled()));
     write_ms.push_back(ms_since(begin));
     progress.clear();
     if (!o.json) print(o.output_of(k).string() + "\n");
@@ -184,6 +187,7 @@ void run(VideoOptions o) {
                                  pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,
                                  result.decode_bytes));
     report.update({{"schedule", pipeline.schedule()},
+                   {"vae_tiling", pipeline.tiled()},
                    {"priced", pipeline.priced()},
                    {"memory", memory_report(result.memory)}});
     print(json_text(report) + "\n");

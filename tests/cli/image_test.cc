@@ -101,6 +101,24 @@ TEST_F(ImageTest, PreviewsOfSteps) {
   EXPECT_EQ(png("q-2.png").image.pixels, png("p-2.png").image.pixels);
 }
 
+// A picture in tiles is another one, and report, remark and file say so; --from-png makes it again.
+TEST_F(ImageTest, TilesAreSaid) {
+  const std::string options =
+      "image" + kGuided + " -p cat --size 40x24 --seed 3 --steps 1 --text-tokens 8 --json -o ";
+  ASSERT_EQ(braid(options + path("exact.png")).status, 0);
+  const Outcome o = braid(options + path("tiles.png") + " --vae-tiling");
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("decoded in tiles of 32 x 32 pixels"));
+  EXPECT_THAT(o.out, HasSubstr("\"vae_tiling\":true"));
+  EXPECT_NE(png("tiles.png").image.pixels, png("exact.png").image.pixels);
+  EXPECT_THAT(png("tiles.png").texts[0].second, HasSubstr("\"vae_tiling\":true"));
+  ASSERT_EQ(
+      braid("image" + kGuided + " --from-png " + path("tiles.png") + " -o " + path("again.png"))
+          .status,
+      0);
+  EXPECT_EQ(png("again.png").image.pixels, png("tiles.png").image.pixels);
+}
+
 // Files are written beside their place first, here to a device that is always full.
 TEST_F(ImageTest, FullDisk) {
   const std::string run =

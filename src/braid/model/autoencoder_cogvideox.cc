@@ -187,6 +187,8 @@ AutoencoderCogVideoXConfig read_autoencoder_cogvideox_config(const JsonObject& c
       .resnets = count("layers_per_block", 3),
       .groups = count("norm_num_groups", 32),
       .time_levels = std::countr_zero(static_cast<uint64_t>(time)),
+      .sample_height = count("sample_height", 480),
+      .sample_width = count("sample_width", 720),
       .scaling_factor = read_positive(config, kComponent, "scaling_factor", 1.15258426f)};
   require_text(config, kComponent, "act_fn", {"silu"});
   if (config.get_or<bool>("use_post_quant_conv", false)) {

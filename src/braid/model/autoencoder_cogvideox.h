@@ -14,6 +14,7 @@ struct AutoencoderCogVideoXConfig {
   int64_t resnets = 3;            // per level in the encoder; the decoder has one more
   int64_t groups = 32;            // of the norms
   int64_t time_levels = 2;        // decoder levels that double the frames, from the first
+  int64_t sample_height = 480, sample_width = 720;  // pixels of a frame in training
   float scaling_factor = 1.15258426f;
 
   // Pixels along an axis for each latent.

@@ -136,6 +136,7 @@ AutoencoderKlConfig read_autoencoder_kl_config(const JsonObject& config) {
       .channels = config.get_or<std::vector<int64_t>>("block_out_channels", {64}),
       .resnets = count("layers_per_block", 1),
       .groups = count("norm_num_groups", 32),
+      .sample_size = count("sample_size", 32),
       .post_quant = config.get_or<bool>("use_post_quant_conv", true),
       .scaling_factor = read_positive(config, kComponent, "scaling_factor", 0.18215f),
       .shift_factor = static_cast<float>(config.get_or<double>("shift_factor", 0))};

@@ -14,6 +14,7 @@ struct AutoencoderKlConfig {
   std::vector<int64_t> channels;  // per level, full size first
   int64_t resnets = 2;            // per level in the encoder; the decoder has one more
   int64_t groups = 32;            // of the norms
+  int64_t sample_size = 32;       // pixels of a side in training: of a tile
   bool post_quant = true;         // a 1x1 convolution before the decoder
   float scaling_factor = 0.18215f;
   float shift_factor = 0;

@@ -61,27 +61,44 @@ class Step : TransformerWriter {
 
   Program run() {
     const ValueId latents = f32_input("latents", s_.tokens, c_.token_dim());
-    text_ = b_.input("text", {dtype_, {s_.texts * s_.text, C_}});
     positions_ = c_.rotary ? f32_input("positions", s_.tokens, c_.head_dim)
                            : b_.input("positions", {dtype_, {s_.tokens, C_}});
     video_ = ops::linear(b_, latents,
                          weights("patch_embed.proj", C_, c_.token_dim(), c_.patch_bias), dtype_);
     if (!c_.rotary) video_ = ops::add(b_, video_, positions_);
+    if (s_.passes) return passes(video_);
+    text_ = b_.input("text", {dtype_, {s_.texts * s_.text, C_}});
     if (s_.texts > 1) {
       const std::vector<ValueId> copies(s_.texts, video_);
       video_ = ops::concat_rows(b_, copies, 1);
     }
-    for (int64_t i = 0; i < c_.blocks; ++i) block(i);
-    const ValueId x = ops::layer_norm(b_, video_, affine("norm_final", C_),
-                                      {.eps = c_.eps, .group = C_, .dtype = dtype_});
-    return b_.finish(
-        {linear("proj_out", norm("norm_out.norm", x, columns_.last), c_.token_dim(), DType::f32)});
+    return b_.finish({pass(s_.texts)});
   }
 
  private:
   struct Heads {
     ValueId q, k, v;
   };
+
+  Program passes(ValueId video) {
+    std::vector<ValueId> made;
+    for (int64_t i = 0; i < s_.texts; ++i) {
+      text_ = b_.input(fmt::format("text.{}", i), {dtype_, {s_.text, C_}});
+      video_ = video;
+      const auto scope = b_.scope(fmt::format("pass.{}", i));
+      made.push_back(pass(1));
+    }
+    return b_.finish(made);
+  }
+
+  // All blocks over text_ and video_, of `batch` texts.
+  ValueId pass(int64_t batch) {
+    batch_ = batch;
+    for (int64_t i = 0; i < c_.blocks; ++i) block(i);
+    const ValueId x = ops::layer_norm(b_, video_, affine("norm_final", C_),
+                                      {.eps = c_.eps, .group = C_, .dtype = dtype_});
+    return linear("proj_out", norm("norm_out.norm", x, columns_.last), c_.token_dim(), DType::f32);
+  }
 
   void block(int64_t i) {
     const std::string name = fmt::format("transformer_blocks.{}", i);
@@ -97,14 +114,14 @@ class Step : TransformerWriter {
     const Heads t = heads(name + ".attn1", norm(name + ".norm1.norm", text_, column + (3 * C_)));
     Heads v = heads(name + ".attn1", norm(name + ".norm1.norm", video_, column));
     if (c_.rotary) {
-      const ops::RopeTableAttrs attrs{.head_dim = c_.head_dim, .batch = s_.texts};
+      const ops::RopeTableAttrs attrs{.head_dim = c_.head_dim, .batch = batch_};
       v.q = ops::rope_table(b_, v.q, positions_, attrs);
       v.k = ops::rope_table(b_, v.k, positions_, attrs);
     }
     const auto o = ops::dense_attention(
         b_, {.q = {t.q, v.q}, .k = {t.k, v.k}, .v = {t.v, v.v}},
         {.head_dim = c_.head_dim,
-         .batch = s_.texts,
+         .batch = batch_,
          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.head_dim)))});
     const std::string out = name + ".attn1.to_out.0";
     add(linear(out, o[0], C_), linear(out, o[1], C_), column);
@@ -152,6 +169,7 @@ class Step : TransformerWriter {
   const CogVideoXShape& s_;
   const CogVideoXModulation columns_;
   const ValueId modulation_;
+  int64_t batch_ = 1;  // texts of the present pass
   ValueId positions_ = kNoValue;
   ValueId text_ = kNoValue, video_ = kNoValue;  // between blocks
 };

@@ -75,6 +75,9 @@ struct CogVideoXShape {
   int64_t texts = 1;   // B: the video is computed with each text
   int64_t text = 0;    // Lt, tokens
   int64_t tokens = 0;  // Lv, of the video
+  // Texts are no batch: each has a pass of its own through all blocks, in scope "pass.0" and so on,
+  // its input "text.0", and an output [Lv, token_dim]. A strategy may run passes by turns.
+  bool passes = false;
   bool operator==(const CogVideoXShape&) const = default;
 };
 

@@ -205,22 +205,26 @@ std::optional<PipelineMemory> CogVideoXPipeline::memory(const VideoRequest& r) c
   const bool both = r.guidance > 1 && cfg_ranks_ == 1 && !mesh_;
   if (both && 2 * (pass.text + pass.tokens) <= CogVideoXTransformer::kBatchRows) pass.texts = 2;
   std::vector<ComponentMemory> components;
+  bool tiled = false;
   for (ComponentMemory c : weights_) {
     // A rank of several needs less than a rank alone.
     if (c.name == "transformer") {
       c.values = value_bytes(cogvideox_step(one_block(transformer_), pass, dtype, config_.dtype),
                              *kernels);
     } else if (c.name == "vae") {
-      const VideoLatentSize size{kept_frames(r), shape.height, shape.width};
-      c.values = c.weights +  // in the order of the convolutions
-                 value_bytes(autoencoder_cogvideox_decode(vae_config_, size, dtype, config_.dtype),
-                             *kernels);
+      tiled = plan_decoder(c, tiles_of(vae_config_), shape.height, shape.width, r.tiles,
+                           free_bytes_, [&](int64_t h, int64_t w) {
+                             return value_bytes(
+                                 autoencoder_cogvideox_decode(vae_config_, {kept_frames(r), h, w},
+                                                              dtype, config_.dtype),
+                                 *kernels);
+                           });
     } else if (config_.encode_on_cpu) {
       continue;
     }
     components.push_back(std::move(c));
   }
-  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu));
+  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu), tiled);
 }
 
 int64_t CogVideoXPipeline::kept_frames(const VideoRequest& r) const {
@@ -292,15 +296,18 @@ void CogVideoXPipeline::begin(const std::vector<std::vector<float>>& texts,
   passes_[0]->begin(inputs);
 }
 
-std::vector<float> CogVideoXPipeline::predict(int64_t step, std::span<const float> latents,
-                                              double guidance) {
+std::vector<float> CogVideoXPipeline::predict(int64_t step, int64_t steps,
+                                              std::span<const float> latents, double guidance) {
   std::span<const float> negative, prompt;
   if (passes_.size() == 2) {
     auto other = std::async(std::launch::async, [&] { return passes_[0]->predict(step, latents); });
     prompt = passes_[1]->predict(step, latents);
     negative = other.get();
+    passes_[0]->require_finite(step, steps, latents, negative);
+    passes_[1]->require_finite(step, steps, latents, prompt);
   } else {
     prompt = passes_[0]->predict(step, latents);
+    passes_[0]->require_finite(step, steps, latents, prompt);
     if (prompt.size() > latents.size()) {
       negative = prompt.first(latents.size());
       prompt = prompt.subspan(latents.size());
@@ -323,7 +330,7 @@ std::vector<RgbImage> CogVideoXPipeline::pictures(const VideoRequest& request,
   const int64_t first = std::ssize(pixels) - (kept_frames(request) * frame);
   return decoder().decode(
       std::span(pixels).subspan(static_cast<size_t>(first), static_cast<size_t>(frames * frame)),
-      {.frames = frames, .height = shape.height, .width = shape.width});
+      {.frames = frames, .height = shape.height, .width = shape.width}, tiled_);
 }
 
 VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
@@ -333,6 +340,9 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   result.memory = memory(request);
   together_ = !result.memory || result.memory->together;
   if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
+  const LatentShape shape = latent_shape(request, vae_config_, transformer_.patch_frames);
+  tiled_ = decodes_in_tiles(tiles_of(vae_config_), vae_config_.scale(), shape.height, shape.width,
+                            result.memory, request.tiles, result.remarks);
   const bool previews = can_preview(request.preview_every, together_, result.remarks);
   const auto goes_on = [&](Stage stage, int64_t video, int64_t step) {
     return !request.on_progress || request.on_progress({stage, video, step});
@@ -342,7 +352,6 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   const auto texts = encode(request, result);
   result.timings.encode_ms = lap.ms();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
-  const LatentShape shape = latent_shape(request, vae_config_, transformer_.patch_frames);
   const auto begin_steps = [&] {
     begin(texts, {.grid = {shape.token_frames(), shape.token_rows(), shape.token_columns()},
                   .text_states = {},
@@ -362,9 +371,8 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
       const int64_t t = sampler.timesteps()[static_cast<size_t>(step)];
       const double guidance =
           guidance_weight(request.guidance, request.dynamic_guidance, t, request.steps);
-      sampler.step(step, predict(step, latents, guidance), latents,
+      sampler.step(step, predict(step, request.steps, latents, guidance), latents,
                    [&](std::span<float> noise) { std::ranges::copy(draws.next(), noise.begin()); });
-      require_finite(latents, step + 1, request.steps);
       result.timings.step_ms.push_back(lap.ms());
       if (request.on_latents) request.on_latents(video, step + 1, latents);
       if (previews && preview_due(request.preview_every, step + 1, request.steps)) {
@@ -378,9 +386,10 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
     lap.ms();
     const auto frames = pictures(request, latents, kept_frames(request));
     result.timings.decode_ms.push_back(lap.ms());
-    result.decode_bytes = sent_bytes(
-        vae_->bound({.frames = kept_frames(request), .height = shape.height, .width = shape.width}),
-        vae_->ranks(shape.height));
+    if (!tiled_)
+      result.decode_bytes =
+          sent_bytes(vae_->bound({kept_frames(request), shape.height, shape.width}),
+                     vae_->ranks(shape.height));
     if (request.on_video) request.on_video(video, frames);
   }
   result.complete = true;

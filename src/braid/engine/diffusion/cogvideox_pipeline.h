@@ -28,6 +28,7 @@ struct VideoRequest {
   uint64_t seed = 0;              // video k has seed + k
   int64_t videos = 1;
   bool strict = false;  // a prompt that is too long is an error
+  bool tiles = false;   // as of ImageRequest
   std::function<bool(const PipelineProgress&)> on_progress;
   // Latents as tokens [Lv, token_dim]: noise as step 0, then each step's result.
   std::function<void(int64_t video, int64_t step, std::span<const float> latents)> on_latents;
@@ -68,6 +69,7 @@ class CogVideoXPipeline {
   int cfg_ranks() const { return cfg_ranks_; }
   const std::string& schedule() const { return schedule_; }           // of a pass' ranks
   const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
+  bool tiled() const { return tiled_; }                               // as of FluxPipeline
   int64_t unit() const { return 2 * vae_config_.scale(); }
   // Pictures of two latent frames, times patch_frames: the decoder works on pairs.
   int64_t frame_unit() const { return 2 * vae_config_.time_scale() * transformer_.patch_frames; }
@@ -88,8 +90,8 @@ class CogVideoXPipeline {
   std::optional<PipelineMemory> memory(const VideoRequest& request) const;
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal values, with
-  // kMalformed on latents beyond finite numbers, naming the step, and as memory() does, before
-  // anything is loaded. Components that do not fit a GPU together come one after another.
+  // kMalformed on predictions beyond finite numbers, naming step and block, and as memory() does,
+  // before anything is loaded. Components that do not fit a GPU together come one after another.
   VideoResult generate(const VideoRequest& request);
 
  private:
@@ -111,7 +113,8 @@ class CogVideoXPipeline {
   std::vector<RgbImage> pictures(const VideoRequest& request, std::span<const float> latents,
                                  int64_t frames);
   // The prediction under guidance of this weight.
-  std::vector<float> predict(int64_t step, std::span<const float> latents, double guidance);
+  std::vector<float> predict(int64_t step, int64_t steps, std::span<const float> latents,
+                             double guidance);
 
   const PipelineConfig config_;
   const std::optional<DiffusersFolder> folder_;  // none: random numbers
@@ -125,7 +128,7 @@ class CogVideoXPipeline {
   std::string schedule_ = "sequential";
   std::vector<std::string> priced_;
   std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
-  bool together_ = true;
+  bool together_ = true, tiled_ = false;
   std::vector<std::unique_ptr<CogVideoXTransformer>> passes_;  // all passes, or one each
   std::optional<VideoDecoder> vae_;
   std::optional<T5Encoder> t5_;

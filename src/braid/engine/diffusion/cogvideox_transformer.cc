@@ -4,9 +4,20 @@
 
 #include "braid/engine/diffusion/modulation.h"
 #include "braid/engine/diffusion/patch_source.h"
+#include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/parallel/sequence_parallel.h"
 
 namespace braid {
+namespace {
+
+// The texts' inputs of a step with passes.
+std::vector<std::string> texts_of(const CogVideoXShape& shape) {
+  std::vector<std::string> names;
+  for (int64_t i = 0; i < shape.texts; ++i) names.push_back(fmt::format("text.{}", i));
+  return names;
+}
+
+}  // namespace
 
 CogVideoXTransformer::CogVideoXTransformer(const JsonObject& config,
                                            std::shared_ptr<const WeightSource> weights,
@@ -28,7 +39,8 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
       "{} values of {} texts", in.text_states.size(), in.texts);
   texts_ = in.texts;
   shape_ = {.text = rows / texts_, .tokens = in.grid.tokens()};
-  if (batched()) shape_.texts = texts_;
+  if (batched() || by_turns()) shape_.texts = texts_;
+  shape_.passes = by_turns();
   BoundNetwork& text = network_.plan(fmt::format("text {}", rows), [&] {
     return cogvideox_text(config_, rows, network_.dtype_of());
   });
@@ -47,35 +59,90 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
   modulation_ = joined_modulation(modulation, n, CogVideoXModulation(config_).columns);
 }
 
+bool CogVideoXTransformer::by_turns() const {
+  return mesh() && texts_ > 1 && network_.schedule() == "cfg_passes";
+}
+
 bool CogVideoXTransformer::batched() const {
   return !mesh() && texts_ * (shape_.text + shape_.tokens) <= kBatchRows;
 }
 
 BoundNetwork& CogVideoXTransformer::bound_step() {
+  return bound_part(config_, shape_);
+}
+
+BoundNetwork& CogVideoXTransformer::bound_part(const CogVideoXConfig& part,
+                                               const CogVideoXShape& shape) {
   const std::string key =
-      fmt::format("step {} x ({} + {})", shape_.texts, shape_.text, shape_.tokens);
+      fmt::format("step {} {} ({} + {}), {} blocks", shape.texts, shape.passes ? "passes" : "x",
+                  shape.text, shape.tokens, part.blocks);
   const auto make = [&] {
-    return cogvideox_step(config_, shape_, network_.dtype_of(), network_.activations());
+    return cogvideox_step(part, shape, network_.dtype_of(), network_.activations());
   };
   if (!mesh()) return network_.plan(key, make);
   return network_.plan(key, make, [&](const Program& program) {
-    return row_parallel(program, *mesh(), row_parts());
+    std::vector<std::vector<std::string>> parts = row_parts();
+    if (shape.passes) parts[0] = texts_of(shape);
+    return row_parallel(program, *mesh(), parts);
   });
+}
+
+std::span<const float> CogVideoXTransformer::modulation_of(int64_t step) const {
+  const auto M = static_cast<size_t>(CogVideoXModulation(config_).columns);
+  const auto begin = static_cast<size_t>(step) * M;
+  BRAID_CHECK(step >= 0 && begin + M <= modulation_.size(), "step {}", step);
+  return std::span(modulation_).subspan(begin, M);
+}
+
+std::string CogVideoXTransformer::first_block_beyond_finite(int64_t step,
+                                                            std::span<const float> latents,
+                                                            int64_t i) {
+  const CogVideoXModulation all(config_);
+  const std::span<const float> modulation = modulation_of(step);
+  const size_t of_text = text_.size() / static_cast<size_t>(texts_);
+  const auto finite_after = [&](int64_t blocks) {
+    CogVideoXConfig part = config_;
+    part.blocks = blocks;
+    std::vector<float> columns(modulation.begin(), modulation.begin() + all.attention(blocks));
+    columns.insert(columns.end(), modulation.begin() + all.last, modulation.end());
+    BoundNetwork& network = bound_part(part, {.text = shape_.text, .tokens = shape_.tokens});
+    network.write("latents", latents);
+    network.write("text", std::span(text_).subspan(static_cast<size_t>(i) * of_text, of_text));
+    network.write("positions", positions_);
+    network.write("modulation", columns);
+    network.run();
+    return all_finite(network.output(0));
+  };
+  const int64_t first = first_block_beyond(config_.blocks, finite_after);
+  return first == 0 ? "before the blocks"
+                    : fmt::format("behind block {} of {}", first, config_.blocks);
+}
+
+void CogVideoXTransformer::require_finite(int64_t step, int64_t steps,
+                                          std::span<const float> latents,
+                                          std::span<const float> predictions) {
+  for (int64_t i = 0; i < texts_; ++i) {
+    const auto n = latents.size();
+    braid::require_finite(predictions.subspan(static_cast<size_t>(i) * n, n), step + 1, steps,
+                          [&] { return first_block_beyond_finite(step, latents, i); });
+  }
 }
 
 std::span<const float> CogVideoXTransformer::pass(int64_t step, std::span<const float> latents,
                                                   int64_t i) {
-  const auto M = static_cast<size_t>(CogVideoXModulation(config_).columns);
-  const auto begin = static_cast<size_t>(step) * M;
-  BRAID_CHECK(step >= 0 && begin + M <= modulation_.size(), "step {}", step);
   BoundNetwork& network = bound_step();
   network.write("latents", latents);
-  network.write("modulation", std::span(modulation_).subspan(begin, M));
+  network.write("modulation", modulation_of(step));
   const bool kept = network_.keeps_inputs() && written_ == network_.plans_made();
   if (!kept) network.write("positions", positions_);
   if (!kept || written_text_ != i) {
-    const size_t of_text = text_.size() / static_cast<size_t>(texts_ / shape_.texts);
-    network.write("text", std::span(text_).subspan(static_cast<size_t>(i) * of_text, of_text));
+    const std::vector<std::string> names =
+        shape_.passes ? texts_of(shape_) : std::vector<std::string>{"text"};
+    const size_t of_text = text_.size() / static_cast<size_t>(texts_ / shape_.texts) / names.size();
+    for (size_t n = 0; n < names.size(); ++n) {
+      const size_t begin = (static_cast<size_t>(i) + n) * of_text;
+      network.write(names[n], std::span(text_).subspan(begin, of_text));
+    }
   }
   written_ = network_.plans_made();
   written_text_ = i;
@@ -84,8 +151,17 @@ std::span<const float> CogVideoXTransformer::pass(int64_t step, std::span<const 
 }
 
 std::span<const float> CogVideoXTransformer::predict(int64_t step, std::span<const float> latents) {
-  if (texts_ == shape_.texts) return pass(step, latents, 0);
+  if (texts_ == shape_.texts && !shape_.passes) return pass(step, latents, 0);
   predictions_.clear();
+  if (shape_.passes) {
+    pass(step, latents, 0);
+    BoundNetwork& network = bound_step();
+    for (size_t i = 0; i < network.outputs(); ++i) {
+      const auto made = network.output(i);
+      predictions_.insert(predictions_.end(), made.begin(), made.end());
+    }
+    return predictions_;
+  }
   for (int64_t i = 0; i < texts_; ++i) {
     const auto made = pass(step, latents, i);
     predictions_.insert(predictions_.end(), made.begin(), made.end());

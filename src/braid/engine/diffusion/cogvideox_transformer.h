@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "braid/engine/diffusion/network.h"
@@ -44,6 +45,8 @@ class CogVideoXTransformer {
   // and over ranks, one after another, which takes less memory.
   static constexpr int64_t kBatchRows = 8192;
   bool batched() const;
+  // Over ranks the schedule "cfg_passes" runs all texts by turns, for twice the memory of values.
+  bool by_turns() const;
   // The step's bound Program for the current shape.
   BoundNetwork& bound_step();
 
@@ -51,9 +54,17 @@ class CogVideoXTransformer {
   // Step i after begin(): latents [Lv, token_dim] to a prediction for each text, [B * Lv,
   // token_dim], valid until the next call.
   std::span<const float> predict(int64_t step, std::span<const float> latents);
+  // Fails with kMalformed on such a prediction of step i of `steps` beyond finite numbers, naming
+  // step and block.
+  void require_finite(int64_t step, int64_t steps, std::span<const float> latents,
+                      std::span<const float> predictions);
 
  private:
-  // With text `i` of several, or all.
+  // As of FluxTransformer, with text `i`.
+  std::string first_block_beyond_finite(int64_t step, std::span<const float> latents, int64_t i);
+  BoundNetwork& bound_part(const CogVideoXConfig& part, const CogVideoXShape& shape);
+  std::span<const float> modulation_of(int64_t step) const;
+  // With text `i` of several, or all: the first output.
   std::span<const float> pass(int64_t step, std::span<const float> latents, int64_t i);
 
   CogVideoXConfig config_;

@@ -150,6 +150,7 @@ std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const 
   const auto values = [&](const Program& program) { return value_bytes(program, *kernels); };
   const LatentShape shape = latents_of(r);
   std::vector<ComponentMemory> components;
+  bool tiled = false;
   for (ComponentMemory c : weights_) {
     if (c.name == "transformer") {
       // Values live as long in all blocks.
@@ -157,16 +158,17 @@ std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const 
           values(flux_step(few_blocks(flux_), {.text = r.text_tokens, .image = shape.tokens()},
                            dtype, config_.dtype));
     } else if (c.name == "vae") {
-      c.values =
-          c.weights +  // in the order of the convolutions
-          values(autoencoder_kl_decode(vae_config_, {.height = shape.height, .width = shape.width},
-                                       dtype, config_.dtype));
+      tiled = plan_decoder(c, tiles_of(vae_config_), shape.height, shape.width, r.tiles,
+                           free_bytes_, [&](int64_t h, int64_t w) {
+                             return values(autoencoder_kl_decode(
+                                 vae_config_, {.height = h, .width = w}, dtype, config_.dtype));
+                           });
     } else if (config_.encode_on_cpu) {
       continue;
     }
     components.push_back(std::move(c));
   }
-  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu));
+  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu), tiled);
 }
 
 LatentShape FluxPipeline::latents_of(const ImageRequest& r) const {
@@ -217,8 +219,13 @@ void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
 
 RgbImage FluxPipeline::picture(const ImageRequest& request, std::span<const float> latents) {
   const LatentShape shape = latents_of(request);
-  const auto pixels = decoder().decode(pixels_of_tokens(shape, latents), shape.height, shape.width);
-  return rgb_image(pixels, request.height, request.width);
+  const std::vector<float> rows = pixels_of_tokens(shape, latents);
+  if (!tiled_) {
+    return rgb_image(decoder().decode(rows, shape.height, shape.width), request.height,
+                     request.width);
+  }
+  return rgb_image(decoder().decode_tiles(rows, shape.height, shape.width), request.height,
+                   request.width);
 }
 
 ImageResult FluxPipeline::generate(const ImageRequest& request) {
@@ -227,6 +234,9 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   result.memory = memory(request);
   together_ = !result.memory || result.memory->together;
   if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
+  const LatentShape shape = latents_of(request);
+  tiled_ = decodes_in_tiles(tiles_of(vae_config_), vae_config_.scale(), shape.height, shape.width,
+                            result.memory, request.tiles, result.remarks);
   const bool previews = can_preview(request.preview_every, together_, result.remarks);
   const auto goes_on = [&](Stage stage, int64_t image, int64_t step) {
     return !request.on_progress || request.on_progress({stage, image, step});
@@ -237,7 +247,6 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   result.timings.encode_ms = lap.ms();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
 
-  const LatentShape shape = latents_of(request);
   const std::vector<float> sigmas = flow_match_sigmas(sampler_, request.steps, shape.tokens());
   const auto begin = [&](FluxTransformer& transformer) {
     transformer.begin({.batch = 1,
@@ -260,8 +269,10 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
       if (!goes_on(Stage::step, image, step)) return result;
       lap.ms();
       const auto i = static_cast<size_t>(step);
-      euler_step(latents, transformer.velocity(step, latents), sigmas[i], sigmas[i + 1]);
-      require_finite(latents, step + 1, request.steps);
+      const auto velocity = transformer.velocity(step, latents);
+      require_finite(velocity, step + 1, request.steps,
+                     [&] { return transformer.first_block_beyond_finite(step, latents); });
+      euler_step(latents, velocity, sigmas[i], sigmas[i + 1]);
       result.timings.step_ms.push_back(lap.ms());
       if (request.on_latents) request.on_latents(image, step + 1, latents);
       if (previews && preview_due(request.preview_every, step + 1, request.steps)) {
@@ -273,8 +284,10 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
     lap.ms();
     const RgbImage made = picture(request, latents);
     result.timings.decode_ms.push_back(lap.ms());
-    result.decode_bytes =
-        sent_bytes(vae_->bound(shape.height, shape.width), vae_->ranks(shape.height));
+    if (!tiled_) {
+      result.decode_bytes =
+          sent_bytes(vae_->bound(shape.height, shape.width), vae_->ranks(shape.height));
+    }
     if (request.on_image) request.on_image(image, made);
   }
   result.complete = true;

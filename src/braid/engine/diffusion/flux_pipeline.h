@@ -37,6 +37,7 @@ struct ImageRequest {
   // All noise is a single draw from one generator; otherwise image k has seed + k.
   bool one_generator = false;
   bool strict = false;  // a prompt that is too long is an error
+  bool tiles = false;   // the decoder works in tiles that blend, in place of exactly
   std::function<bool(const PipelineProgress&)> on_progress;
   // Latents as tokens [Li, in_channels]: noise as step 0, then each step's result.
   std::function<void(int64_t image, int64_t step, std::span<const float> latents)> on_latents;
@@ -72,6 +73,9 @@ class FluxPipeline {
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
   const std::string& schedule() const { return schedule_; }           // of the step's ranks
   const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
+  // Whether the decoder works in tiles in the present request: on demand, and where a GPU has no
+  // room for an exact decoding.
+  bool tiled() const { return tiled_; }
   // Width and height are multiples of unit() pixels, a token's side.
   int64_t unit() const { return 2 * vae_config_.scale(); }
   // The model's own settings.
@@ -91,8 +95,8 @@ class FluxPipeline {
   std::optional<PipelineMemory> memory(const ImageRequest& request) const;
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal sizes, with
-  // kMalformed on latents beyond finite numbers, naming the step, and as memory() does, before
-  // anything is loaded. Components that do not fit a GPU together come one after another.
+  // kMalformed on predictions beyond finite numbers, naming step and block, and as memory() does,
+  // before anything is loaded. Components that do not fit a GPU together come one after another.
   ImageResult generate(const ImageRequest& request);
 
  private:
@@ -117,7 +121,7 @@ class FluxPipeline {
   std::string schedule_ = "sequential";
   std::vector<std::string> priced_;
   std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
-  bool together_ = true;
+  bool together_ = true, tiled_ = false;
   std::optional<FluxTransformer> transformer_;
   std::optional<VaeDecoder> vae_;
   std::optional<ClipEncoder> clip_;

@@ -1,6 +1,9 @@
 #include "braid/engine/diffusion/flux_transformer.h"
 
+#include <algorithm>
+
 #include "braid/engine/diffusion/modulation.h"
+#include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/parallel/sequence_parallel.h"
 
 namespace braid {
@@ -63,21 +66,62 @@ void FluxTransformer::modulate(const FluxInputs& in) {
 }
 
 BoundNetwork& FluxTransformer::bound_step() {
-  const auto make = [&] { return flux_step(config_, shape_, network_.dtype_of(), activations()); };
-  if (!mesh()) return network_.plan(key_of(shape_), make);
+  return bound_part(config_);
+}
+
+BoundNetwork& FluxTransformer::bound_part(const FluxConfig& part) {
+  const auto make = [&] { return flux_step(part, shape_, network_.dtype_of(), activations()); };
+  const std::string key =
+      fmt::format("{}, {} + {} blocks", key_of(shape_), part.blocks, part.single_blocks);
+  if (!mesh()) return network_.plan(key, make);
   if (shape_.batch != 1) {
     fail(ErrorCode::kUnsupported, "{} images at once over {} ranks: one is wanted", shape_.batch,
          mesh()->ranks());
   }
-  return network_.plan(key_of(shape_), make, [&](const Program& program) {
+  return network_.plan(key, make, [&](const Program& program) {
     return row_parallel(program, *mesh(), row_parts());
   });
 }
 
-std::span<const float> FluxTransformer::velocity(int64_t step, std::span<const float> latents) {
+std::span<const float> FluxTransformer::modulation_of(int64_t step) const {
   const auto per_step = static_cast<size_t>(shape_.batch * FluxModulation(config_).columns);
   BRAID_CHECK(step >= 0 && (static_cast<size_t>(step) + 1) * per_step <= modulation_.size(),
               "step {}", step);
+  return std::span(modulation_).subspan(static_cast<size_t>(step) * per_step, per_step);
+}
+
+std::string FluxTransformer::first_block_beyond_finite(int64_t step,
+                                                       std::span<const float> latents) {
+  const FluxModulation all(config_);
+  const std::span<const float> modulation = modulation_of(step);
+  const auto finite_after = [&](int64_t blocks) {
+    FluxConfig part = config_;
+    part.blocks = std::min(blocks, config_.blocks);
+    part.single_blocks = blocks - part.blocks;
+    std::vector<float> columns;
+    for (int64_t b = 0; b < shape_.batch; ++b) {
+      const auto take = [&, row = modulation.begin() + (b * all.columns)](int64_t begin,
+                                                                          int64_t n) {
+        columns.insert(columns.end(), row + begin, row + begin + n);
+      };
+      take(0, all.image(part.blocks));
+      take(all.singles, all.single(part.single_blocks) - all.singles);
+      take(all.last, all.columns - all.last);
+    }
+    BoundNetwork& network = bound_part(part);
+    network.write("latents", latents);
+    network.write("text", text_);
+    network.write("rope", rope_);
+    network.write("modulation", columns);
+    network.run();
+    return all_finite(network.output(0));
+  };
+  const int64_t blocks = config_.blocks + config_.single_blocks;
+  const int64_t first = first_block_beyond(blocks, finite_after);
+  return first == 0 ? "before the blocks" : fmt::format("behind block {} of {}", first, blocks);
+}
+
+std::span<const float> FluxTransformer::velocity(int64_t step, std::span<const float> latents) {
   BoundNetwork& network = bound_step();
   network.write("latents", latents);
   if (!network_.keeps_inputs() || written_ != network_.plans_made()) {
@@ -85,8 +129,7 @@ std::span<const float> FluxTransformer::velocity(int64_t step, std::span<const f
     network.write("rope", rope_);
     written_ = network_.plans_made();
   }
-  network.write("modulation",
-                std::span(modulation_).subspan(static_cast<size_t>(step) * per_step, per_step));
+  network.write("modulation", modulation_of(step));
   network.run();
   return network.output(0);
 }

@@ -53,8 +53,14 @@ class FluxTransformer {
   // Step i after begin(): latents [B * Li, in_channels] to a velocity in the same shape, valid
   // until the next call.
   std::span<const float> velocity(int64_t step, std::span<const float> latents);
+  // Where numbers of step i leave the finite ones, for messages: "behind block 3 of 57". Plans and
+  // runs a part of the blocks several times.
+  std::string first_block_beyond_finite(int64_t step, std::span<const float> latents);
 
  private:
+  // A step of a part of the blocks, the first ones.
+  BoundNetwork& bound_part(const FluxConfig& part);
+  std::span<const float> modulation_of(int64_t step) const;
   void modulate(const FluxInputs& inputs);
   DType activations() const { return network_.activations(); }
 

@@ -109,6 +109,7 @@ class Network {
   // Earlier plans are dropped; weights stay in place.
   void divide_by(const SequenceMesh& mesh, const std::string& schedule);
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  const std::string& schedule() const { return schedule_; }
 
   // Bytes of values that rank 0 needs to compute the Program alone.
   int64_t value_bytes(const Program& program) const;

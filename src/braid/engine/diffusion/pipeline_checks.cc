@@ -21,14 +21,31 @@ void require_side(std::string_view what, int64_t pixels, int64_t unit) {
        unit, below, below + unit);
 }
 
-void require_finite(std::span<const float> latents, int64_t step, int64_t steps) {
-  const auto bad =
-      std::ranges::find_if(latents, [](float x) { return !std::isfinite(x); }) - latents.begin();
-  if (bad == std::ssize(latents)) return;
-  fail(ErrorCode::kMalformed,
-       "step {} of {}: value {} of the latents is {}: the model's numbers "
-       "are out of range",
-       step, steps, bad, latents[static_cast<size_t>(bad)]);
+bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float x) { return std::isfinite(x); });
+}
+
+void require_finite(std::span<const float> prediction, int64_t step, int64_t steps,
+                    const std::function<std::string()>& first_block) {
+  const auto bad = std::ranges::find_if(prediction, [](float x) { return !std::isfinite(x); });
+  if (bad == prediction.end()) return;
+  const std::string what =
+      fmt::format("value {} of the prediction is {}", bad - prediction.begin(), *bad);
+  fail(ErrorCode::kMalformed, "step {} of {}: {}, first {}: the model's numbers are out of range",
+       step, steps, what, first_block());
+}
+
+int64_t first_block_beyond(int64_t n, const std::function<bool(int64_t block)>& finite_after) {
+  int64_t least = 0, most = n;  // the first lies in least .. most
+  while (least < most) {
+    const int64_t middle = (least + most) / 2;
+    if (finite_after(middle)) {
+      least = middle + 1;
+    } else {
+      most = middle;
+    }
+  }
+  return least;
 }
 
 int64_t sent_bytes(const BoundNetwork& network, int ranks) {
@@ -51,6 +68,16 @@ bool can_preview(int64_t every, bool together, std::vector<std::string>& remarks
 
 bool preview_due(int64_t every, int64_t step, int64_t steps) {
   return step % every == 0 && step < steps;
+}
+
+bool decodes_in_tiles(const TileGrid& grid, int64_t scale, int64_t h, int64_t w,
+                      const std::optional<PipelineMemory>& memory, bool wanted,
+                      std::vector<std::string>& remarks) {
+  if (!grid.divides(h, w) || !(memory ? memory->tiled : wanted)) return false;
+  remarks.push_back(fmt::format(
+      "decoded in tiles of {} x {} pixels that blend, not exactly: tiles may differ in tone",
+      grid.width * scale, grid.height * scale));
+  return true;
 }
 
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants) {

@@ -42,4 +42,11 @@ std::span<const float> VaeDecoder::decode(std::span<const float> latents, int64_
   return network.output(0);
 }
 
+std::vector<float> VaeDecoder::decode_tiles(std::span<const float> latents, int64_t height,
+                                            int64_t width) {
+  return decode_in_tiles(
+      latents, {.height = height, .width = width}, tiles(), scale(),
+      [this](std::span<const float> part, int64_t h, int64_t w) { return decode(part, h, w); });
+}
+
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "braid/engine/diffusion/network.h"
+#include "braid/engine/diffusion/tiles.h"
 #include "braid/io/json_object.h"
 #include "braid/model/autoencoder_kl.h"
 
@@ -30,6 +31,9 @@ class VaeDecoder {
   // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
   // 1, valid until the next call; sides in latents.
   std::span<const float> decode(std::span<const float> latents, int64_t height, int64_t width);
+  // The same in tiles(), not exact, with the memory of a tile.
+  std::vector<float> decode_tiles(std::span<const float> latents, int64_t height, int64_t width);
+  TileGrid tiles() const { return tiles_of(config_); }
 
  private:
   std::shared_ptr<const WeightSource> weights_;

@@ -84,8 +84,17 @@ std::vector<float> VideoDecoder::pixels(std::span<const float> latents,
 }
 
 std::vector<RgbImage> VideoDecoder::decode(std::span<const float> latents,
-                                           const VideoLatentSize& size) {
-  const std::vector<float> all = pixels(latents, size);
+                                           const VideoLatentSize& size, bool tiled) {
+  std::vector<float> all;  // of a tile, then of all
+  const auto tile = [&](std::span<const float> part, int64_t h, int64_t w) {
+    all = pixels(part, {.frames = size.frames, .height = h, .width = w});
+    return std::span<const float>(all);
+  };
+  if (tiled) {
+    all = decode_in_tiles(latents, {size.frames, size.height, size.width}, tiles(), scale(), tile);
+  } else {
+    tile(latents, size.height, size.width);
+  }
   const int64_t height = size.height * scale(), width = size.width * scale();
   const auto picture = static_cast<size_t>(height * width * 3);
   std::vector<RgbImage> frames;

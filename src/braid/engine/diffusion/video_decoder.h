@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/engine/diffusion/network.h"
+#include "braid/engine/diffusion/tiles.h"
 #include "braid/io/json_object.h"
 #include "braid/io/media/rgb_image.h"
 #include "braid/model/autoencoder_cogvideox.h"
@@ -29,7 +30,10 @@ class VideoDecoder {
   BoundNetwork& bound(const VideoLatentSize& size);
   // f32 [frames * height * width, channels()], as the transformer leaves them, to pictures: for an
   // odd number of frames the model's time_scale() * (frames - 1) + 1.
-  std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size);
+  // `tiled`: in tiles(), not exact, with the memory of a tile.
+  std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size,
+                               bool tiled = false);
+  TileGrid tiles() const { return tiles_of(config_); }
   // The same as f32 [frames * H * W, 3] from -1 to 1, not cut.
   std::vector<float> pixels(std::span<const float> latents, const VideoLatentSize& size);
 

@@ -25,6 +25,7 @@ constexpr Named kStrategies[] = {
     {.name = "sequence_parallel",
      .make = sequence_parallel_strategy,
      .kind = ProgramKind::sequence},
+    {.name = "cfg_passes", .make = cfg_passes_strategy, .kind = ProgramKind::passes},
     {.name = "sbo", .make = sbo_strategy, .kind = ProgramKind::experts},
     {.name = "dbo", .make = dbo_strategy, .kind = ProgramKind::experts},
     {.name = "comet", .make = comet_strategy, .kind = ProgramKind::experts},

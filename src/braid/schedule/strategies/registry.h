@@ -15,13 +15,14 @@ std::unique_ptr<OpScheduler> nanoflow_strategy();
 std::unique_ptr<OpScheduler> gemm_collective_strategy();
 std::unique_ptr<OpScheduler> tokenweave_strategy();
 std::unique_ptr<OpScheduler> sequence_parallel_strategy();
+std::unique_ptr<OpScheduler> cfg_passes_strategy();
 std::unique_ptr<OpScheduler> sbo_strategy();
 std::unique_ptr<OpScheduler> dbo_strategy();
 std::unique_ptr<OpScheduler> comet_strategy();
 
-// Programs that a strategy fits: any, Programs with sequence-parallel attention, or Programs for
-// ranks that divide experts.
-enum class ProgramKind : uint8_t { any, sequence, experts };
+// Programs that a strategy fits: any, Programs with sequence-parallel attention, Programs for ranks
+// that divide experts, or denoising steps with a pass for each text.
+enum class ProgramKind : uint8_t { any, sequence, experts, passes };
 
 // Names of strategies for any Program, "sequential" first, then strategies for this kind alone.
 std::vector<std::string> strategy_names(ProgramKind kind = ProgramKind::any);
