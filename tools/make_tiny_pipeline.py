@@ -219,9 +219,8 @@ def byte_letters():
     return [letters[b] for b in [*printable, *(b for b in range(256) if b not in printable)]]
 
 
-def clip_tokenizer(folder, words):
-    letters = byte_letters()
-    vocabulary = letters + [letter + "</w>" for letter in letters]
+def merges_of(words):
+    """Merges that make each word from its begin, in the order of the words."""
     merges = []
     for word in words:
         parts = [*word[:-1], word[-1] + "</w>"]
@@ -230,8 +229,17 @@ def clip_tokenizer(folder, words):
             parts[:2] = ["".join(merge)]
             if merge not in merges:
                 merges.append(merge)
-                vocabulary.append(parts[0])
+    return merges
+
+
+def clip_tokenizer(folder, words, whole=False):
+    """`whole`: each word is one token, since long words' merges come before those of short words
+    inside them."""
+    letters = byte_letters()
+    vocabulary = letters + [letter + "</w>" for letter in letters]
+    vocabulary += ["".join(merge) for merge in merges_of(words)]
     vocabulary += ["<|startoftext|>", "<|endoftext|>"]
+    merges = merges_of(sorted(words, key=len, reverse=True) if whole else words)
     write_json(folder / "vocab.json", {piece: i for i, piece in enumerate(vocabulary)})
     (folder / "merges.txt").write_text(
         "#version: 0.2\n" + "".join(" ".join(merge) + "\n" for merge in merges), encoding="utf-8")
@@ -309,7 +317,7 @@ def make(root, kind_name):
         "_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000,
         **kind["scheduler"]})
     words = kind.get("words", WORDS)
-    clip(folders["text_encoder"], kind, clip_tokenizer(folders["tokenizer"], words))
+    clip(folders["text_encoder"], kind, clip_tokenizer(folders["tokenizer"], words, whole="words" in kind))
     t5(folders["text_encoder_2"], kind, t5_tokenizer(folders["tokenizer_2"], words))
     transformer(folders["transformer"], kind)
     vae(folders["vae"], kind)

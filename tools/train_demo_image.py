@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKL, FluxTransformer2DModel
 from safetensors.torch import load_file, save_file
-from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer, T5Config, T5EncoderModel
 
 import make_tiny_pipeline
 
@@ -111,9 +111,12 @@ class Text:
         self.clip, self.t5 = {}, {}
         scenes = torch.cartesian_prod(*(torch.arange(n) for n in COUNTS)).tolist()
         clip_ids, t5_ids = [], []
+        tokenizer = CLIPTokenizer.from_pretrained(folder / "tokenizer")
         for scene in scenes:
             words = prompt_of(scene).split()
             ids = [begin, *(vocabulary[w + "</w>"] for w in words), end]
+            if tokenizer(prompt_of(scene))["input_ids"] != ids:
+                sys.exit(f"{folder}/tokenizer cuts words of: {prompt_of(scene)}")
             clip_ids.append(ids + (77 - len(ids)) * [end])
             ids = [*(t5["\u2581" + w] for w in words), 1]
             t5_ids.append(ids + (TEXT - len(ids)) * [0])
