@@ -93,6 +93,11 @@ TEST_F(SequenceParallelCliTest, BenchTakesThem) {
   EXPECT_THAT(o.out, HasSubstr("| 2, ring |"));
   EXPECT_THAT(o.out, HasSubstr("| pp24 "));
   EXPECT_EQ(json::parse(braid(bench + " --json").out).at("sp"), 2);
+  const Outcome own = braid(bench + " --own 2");
+  ASSERT_EQ(own.status, 0) << own.err;
+  EXPECT_THAT(own.out, HasSubstr("| pp24 "));
+  EXPECT_THAT(own.out, HasSubstr("| tg2, 4 own "));
+  expect_refused("bench -m " + gguf() + " -p 0 -n 1 --own 1", 2, "--own: ranks have sequences");
 }
 
 TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
