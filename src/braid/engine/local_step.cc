@@ -156,7 +156,7 @@ Range LocalStep::seen(int rank, size_t window, size_t token) const {
 
 void LocalStep::write(const Executor& executor, int rank) const {
   const Share& share = shares_[rank];
-  std::vector<int32_t> ids(share.rows), positions(share.rows), zeros;
+  std::vector<int32_t> ids(share.rows), positions(share.rows);
   for (size_t t = 0; t < places_.size(); ++t) {
     if (places_[t].rank != rank) continue;
     ids[places_[t].row] = batch_.tokens()[t];
@@ -164,7 +164,7 @@ void LocalStep::write(const Executor& executor, int rank) const {
   }
   write_input(executor, inputs::kTokenIds, ids);
   write_input(executor, inputs::kPositions, positions);
-  write_input(executor, inputs::kHeldSlots, share.keys);
+  std::ranges::copy(share.keys, executor.input(inputs::kHeldSlots).as<int32_t>());
   const auto write_held = [&](const inputs::Held& names, const Held& held) {
     if (held.end.empty()) return;
     write_input(executor, names.rows, {});
