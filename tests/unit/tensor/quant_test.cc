@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -102,6 +103,22 @@ TEST(QuantTest, KFormatsAreReadOnly) {
   std::vector<float> x(256);
   std::vector<std::byte> block(256);
   EXPECT_THROW(quantize_row(DType::q6_k, x.data(), block.data(), 256), Error);
+}
+
+// Rows of f16 are widened by arithmetic on bits, single numbers by the processor or its library.
+TEST(HalfTest, RowsOfF16HaveTheBitsOfSingleNumbers) {
+  std::vector<f16> all(1 << 16);
+  for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
+  std::vector<float> wide(all.size());
+  dequantize_row(DType::f16, all.data(), wide.data(), std::ssize(all));
+  for (size_t i = 0; i < all.size(); ++i) {
+    const float one = to_float(all[i]);
+    if (std::isnan(one)) {
+      EXPECT_TRUE(std::isnan(wide[i])) << i;
+    } else {
+      EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(one)) << i;
+    }
+  }
 }
 
 TEST(HalfTest, EveryF16AndBf16RoundTrips) {
