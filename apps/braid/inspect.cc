@@ -9,6 +9,7 @@
 #include "braid/model/model.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
+#include "braid/parallel/experts/token_weights.h"
 #include "braid/text_io.h"
 
 namespace braid::app {
@@ -65,6 +66,11 @@ nlohmann::ordered_json metadata_json(const ModelFile& file) {
   return std::get<HfFolder>(file).config().value();
 }
 
+int64_t token_bytes(const Model& model) {
+  return token_weight_bytes(
+      model.forward({.capacity = {1, 1, 1}, .pages = 1, .page_size = 1, .pages_per_sequence = 1}));
+}
+
 void print_json(const Model& model) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   for (const TensorInfo& tensor : model.source().tensors()) {
@@ -79,6 +85,7 @@ void print_json(const Model& model) {
                                       {"parameters", model.parameters()},
                                       {"active_parameters", model.active_parameters()},
                                       {"weight_bytes", model.weight_bytes()},
+                                      {"token_weight_bytes", token_bytes(model)},
                                       {"metadata", metadata_json(model.file())},
                                       {"tensors", std::move(tensors)}};
   print(json_text(out, 2) + "\n");
@@ -88,7 +95,8 @@ void print_text(const Model& model) {
   const auto millions = [](int64_t n) { return static_cast<double>(n) / 1e6; };
   const std::string active =
       model.config().experts
-          ? fmt::format(" ({:.2f} M for a token)", millions(model.active_parameters()))
+          ? fmt::format(" ({:.2f} M, {:.2f} MiB for a token)", millions(model.active_parameters()),
+                        static_cast<double>(token_bytes(model)) / (1 << 20))
           : "";
   print(fmt::format("{}: {}\n{:.2f} M parameters{}, {:.2f} MiB\n\n", model.source().path(),
                     model.source().description(), millions(model.parameters()), active,

@@ -14,6 +14,7 @@
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
 #include "braid/parallel/experts/expert_parallel.h"
+#include "braid/parallel/experts/token_weights.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -111,6 +112,12 @@ struct StepPlans::Planning {
             decode ? static_cast<const KernelCatalog*>(&*decode) : &backend.catalog()),
         model.topology(), mesh,
         RankDegrees{.tp = r.tp, .ep = r.ep, .groups = r.dp, .expert_memory = r.expert_mib << 20});
+  }
+
+  int64_t token_bytes() const {
+    const ForwardShape one = {
+        .capacity = {1, 1, 1}, .pages = 1, .page_size = 1, .pages_per_sequence = 1};
+    return token_weight_bytes(weights ? weights->forward(one) : shape.forward(one));
   }
 
   // The request's batch, once for each of the first `groups` groups of ranks.
@@ -256,7 +263,10 @@ std::vector<std::string> StepPlans::decode() const {
 }
 
 std::string StepPlans::experts() const {
-  return expert_placement(chosen().planned.programs[0], ranks());
+  const std::string where = expert_placement(chosen().planned.programs[0], ranks());
+  if (where.empty()) return where;
+  return fmt::format("{}; a token reads {:.2f} GB of weights", where,
+                     1e-9 * static_cast<double>(planning_->token_bytes()));
 }
 
 nlohmann::ordered_json StepPlans::json() const {

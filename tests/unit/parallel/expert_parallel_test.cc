@@ -6,6 +6,7 @@
 
 #include "braid/ops/experts.h"
 #include "braid/ops/norm.h"
+#include "braid/parallel/experts/token_weights.h"
 #include "braid/parallel/lowering.h"
 
 namespace braid {
@@ -63,6 +64,11 @@ TEST(ExpertParallel, GivesEachRankItsExperts) {
   EXPECT_EQ(expert_parallel(program, RankDegrees{.tp = 2}).pinned.at("up").dim, 1);
   EXPECT_EQ(expert_parallel(program, RankDegrees{.tp = 2, .ep = 2}).pinned.at("up"),
             Placement::shard(0, {{0, 3}, {3, 5}}));
+}
+
+TEST(ExpertParallel, ATokenReadsItsExpertsAlone) {
+  const int64_t expert = 3 * kF * kC, shared = 3 * kF * kC;
+  EXPECT_EQ(token_weight_bytes(mixture()), 4 * (kC + kE * kC + shared + kK * expert));
 }
 
 TEST(ExpertParallel, ExchangesRowsThatAreDivided) {
