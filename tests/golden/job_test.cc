@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "braid/engine/loaded_model.h"
+#include "braid/engine/plan_agreement.h"
 #include "braid/engine/step_records.h"
 #include "braid/schedule/strategies/registry.h"
 #include "golden/support/forward.h"
@@ -215,6 +216,38 @@ TEST(JobGolden, ProcessesRoundRobinOverHostsAreRefusedWithTheOrderThatWorks) {
                           "one host after each other (mpirun --map-by slot, srun "
                           "--distribution=block)",
                           hosts.host_of(0), hosts.host_of(1)));
+  }
+}
+
+// Processes that plan differently, for whatever reason, end before the first use of the plan.
+TEST(JobGolden, PlansThatDifferAreNamedWithTheFirstLaunch) {
+  if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
+  for (const bool same : {true, false}) {
+    const auto endings = job::run_processes({.processes = 2}, [&](job::Job& job) {
+      const std::filesystem::path folder =
+          std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
+      std::filesystem::create_directories(folder);
+      write_hf_folder(load_random_model("llama2_mha"), folder);
+      const Model model(folder.string());
+      std::filesystem::remove_all(folder);
+      const Runner runner(model, config_of({"", 1, 2}));
+      Batch batch(kPageSize);
+      const std::array<int32_t, 5> ids = {3, 4, 5, 6, 7};
+      const std::array<int32_t, 1> pages = {0};
+      batch.add(ids, 0, pages, 1);
+      BatchCut cut;
+      const auto strategy = find_strategy(same || job.process() == 0 ? "sequential" : "overlap");
+      const PlannedForward planned = runner.planner().plan(*strategy, batch, cut);
+      EXPECT_EQ(agree_on_plan(job, planned), plan_line(planned));
+    });
+    for (const job::Ending& ending : endings) {
+      EXPECT_EQ(ending.done, same) << ending.text;
+      if (same) continue;
+      EXPECT_EQ(ending.code, ErrorCode::kInvalidArgument);
+      EXPECT_THAT(ending.text, testing::MatchesRegex(fmt::format(
+                                   "plans differ: rank 0 on {0} has '.+', rank 1 on {0} has '.+'",
+                                   job::host_name())));
+    }
   }
 }
 
