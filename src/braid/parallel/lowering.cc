@@ -198,9 +198,8 @@ class Lowering {
           .x = made_.convert(mapped(gated->inputs[0]), rows_of_rank(), &*gated)};
       std::vector<Builder> builders = made_.begin_builders(op);
       const auto& route = op.attrs.as<ops::RouteAttrs>();
-      const int64_t expert_rows = made_.ranks()[0].program.capacity.expert_row;
-      exchange_.emplace(builders, route, plan_.experts, from,
-                        expert_rows / (plan_.ranks() * route.top_k));
+      const int64_t slots = builders[0].capacity().expert_row / route.top_k;
+      exchange_.emplace(builders, route, plan_.experts, from, slots / plan_.ranks());
       made_.end_builders(builders, index);
       return true;
     }
