@@ -19,8 +19,8 @@ namespace braid::app {
 namespace {
 
 // Of the five seconds in which a failed job's process is promised to be gone, the driver takes up
-// to two to free the process' GPU.
-constexpr std::chrono::milliseconds kGrace{3000};
+// to two and a half to free the process' GPU.
+constexpr std::chrono::milliseconds kGrace{2500};
 
 // This process' arguments, as a line of text.
 std::string command_line() {

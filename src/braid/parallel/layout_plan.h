@@ -33,7 +33,7 @@ struct RowSharding {
   bool pictures = false;  // rows are pixels, as picture_parallel divides them
 };
 
-constexpr int64_t kExpertMemory = int64_t{1} << 30;  // LayoutPlan::expert_memory, if nobody says
+constexpr int64_t kExpertMemory = int64_t{1} << 32;  // LayoutPlan::expert_memory, if nobody says
 
 // Placements pinned before propagation along a mesh axis: weights and states, by name. Everything
 // else is replicated. Pure data, printable.
