@@ -6,8 +6,8 @@
 namespace braid {
 namespace {
 
-// The passes of guidance as micro-batches of one step: after a task of a pass comes a task of the
-// other pass, so that a pass computes while the other waits for its transfers.
+// Both passes of guidance are micro-batches of a step. Tasks of the passes alternate: each pass
+// computes during the other's transfers.
 class CfgPasses : public OpScheduler {
  public:
   std::string name() const override { return "cfg_passes"; }
