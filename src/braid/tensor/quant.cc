@@ -83,7 +83,8 @@ void dequantize(const BlockQ6_K& b, float* y) {
     const int low = quarter < 2 ? packed & 15 : packed >> 4;
     const int high = (b.qh[half * 32 + lane] >> (2 * quarter)) & 3;
     const int q = (low | high << 4) - 32;
-    y[i] = d * b.scales[i / 16] * static_cast<float>(q);
+    const int8_t scale = b.scales[i / 16];
+    y[i] = d * scale * static_cast<float>(q);
   }
 }
 

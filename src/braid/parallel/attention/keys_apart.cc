@@ -205,7 +205,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& gues
           [&](int from, int) { return l.rows(from) > 0; });
   append("append", k, v, in.guests.slots);
   const ValueId made = attend("attend", q, in.guests);
-  l.push("push_states", {back, made, merged}, [&](int r) {
+  l.push("push_states", {back, made, merged}, [&, heads = l.type(merged).shape[2]](int r) {
     std::vector<ops::Move> moves;
     for (int n = 0; n < P; ++n) {
       const int owner = (r + n) % P;
@@ -216,7 +216,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& gues
                        .rows = l.rows(owner),
                        .src_row = l.first_row(owner),
                        .dst_row = r * room,
-                       .heads = l.type(merged).shape[2]});
+                       .heads = heads});
     }
     return moves;
   });
