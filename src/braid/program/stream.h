@@ -13,7 +13,7 @@ namespace braid {
 enum class Stream : uint8_t {
   compute,  // mostly the step's bound: the rank's threads, or its GPU's main stream
   comm,     // communication
-  side,     // work that leaves compute units idle, like decode attention, beside other work
+  side,     // transfers inside a ring group, or work that leaves compute units idle
 };
 constexpr int kNumStreams = 3;
 constexpr std::array<Stream, kNumStreams> kStreams = {Stream::compute, Stream::comm, Stream::side};
