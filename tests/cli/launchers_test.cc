@@ -21,7 +21,7 @@ class LaunchersTest : public JobCliTest {
     return std::system(("timeout 20 " + command + " > /dev/null 2>&1").c_str()) == 0;
   }
 
-  // Two processes of one command, whose environments `variables(r)` makes.
+  // Runs a command as two processes; process r has the environment `variables(r)`.
   void expect_by_variables(const std::function<std::string(int)>& variables,
                            const std::string& source) {
     std::string script;

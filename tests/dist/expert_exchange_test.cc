@@ -137,7 +137,7 @@ TEST(ExpertExchange, RoundsHaveTheBitsOfOne) {
   }
 }
 
-// What arrives and what experts make of it lies in the memory of a single round.
+// Arrived rows and the experts' results lie in the memory of a single round.
 TEST(ExpertExchange, RoundsShareTheirMemory) {
   Sizes s = {.experts = {{0, 4}, {4, 8}}, .k = 4, .S = 512, .C = 64};
   const auto arena = [&](int64_t room) {

@@ -9,7 +9,7 @@
 #include "namespaces.h"
 #include "processes.h"
 
-// Jobs of three processes of which one dies, and the lines of the others.
+// In a job of three processes a process dies; the survivors' last lines are read.
 namespace braid::job {
 
 using std::chrono::milliseconds;

@@ -49,7 +49,7 @@ class ById {
   std::vector<Item> items_;
 };
 
-// Begins to read all bytes of [begin, end), so that they arrive together.
+// Asks for all cache lines of [begin, end) at once; returns before the first has come.
 inline void prefetch(const void* begin, const void* end) {
   constexpr uintptr_t kLine = 64;
   const auto last = reinterpret_cast<uintptr_t>(end);

@@ -45,8 +45,8 @@ BlockPrice block_price(const FusedShape& shape, const FusedConfig& config, int64
                        const DecodeRates& rates);
 
 // All candidates: possible candidates first, the fastest ahead. Each fitting size of cluster is a
-// candidate, with both scopes and splits, on chip and through memory; also with the most clusters
-// of a KV head that run at once, and with `parts` of them.
+// candidate, with both scopes and splits, on chip and through memory; also with `parts`
+// clusters for each KV head, and with as many clusters as run at once.
 std::vector<DecodePrice> decode_prices(const DecodeStep& step, const FusedDevice& device,
                                        const DecodeRates& rates, int parts = 1);
 
