@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Checks and measures Braid on a machine with GPUs: scripts/gpu_check.sh [unit|dist|bench|sanitize|all]
+# The parts of bench (kernels, models, peers) and of sanitize (memcheck, racecheck) can be asked for alone.
+# GTEST_TOTAL_SHARDS and GTEST_SHARD_INDEX divide unit and dist over several GPUs.
 #   unit      every kernel against its reference, whole models against their goldens, on one GPU
 #   dist      collectives and models over several ranks, which share where there are too few GPUs
 #   bench     tables of the kernels and of whole models, with ratios measured in the same run
@@ -31,12 +33,21 @@ if [ "$gpus" -eq 0 ]; then
 fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c
 
+# What a log of GoogleTest says of passed and skipped tests.
+tests_of() {
+  sed -nE 's/^\[  (PASSED|SKIPPED) +\] ([0-9]+) tests?.*/, \2 \L\1/p' "$1" | tr -d '\n'
+}
+
 # run NAME COMMAND...: its output into a log, one line here.
 run() {
   local name=$1 start=$SECONDS
   shift
   if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then
-    echo "ok    $name ($((SECONDS - start)) s)"
+    echo "ok    $name ($((SECONDS - start)) s)$(tests_of "$out/$name.log")"
+    if [ -z "${GTEST_TOTAL_SHARDS:-}" ] && grep -q '^\[==========\] 0 tests' "$out/$name.log"; then
+      echo "FAIL  $name: its filter names no test"
+      failed+=("$name")
+    fi
   else
     echo "FAIL  $name: rc $?, see $out/$name.log"
     tail -5 "$out/$name.log"
@@ -74,7 +85,13 @@ dist() {
 }
 
 bench() {
-  local family context
+  kernels
+  models
+  peers
+}
+
+kernels() {
+  local family
   table bench_pointwise "$bin/bench_cuda_pointwise" --require 0.75 --json "$out/pointwise.json"
   for family in linear decode cluster fused_attention sampling; do
     table "bench_$family" "$bin/bench_cuda_$family" --json "$out/$family.json"
@@ -84,7 +101,10 @@ bench() {
   table bench_flux "$bin/bench_cuda_flux" configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
     --velocity "$out/velocity.f32"
   [ "$gpus" -ge 2 ] && table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
-  local shape=(--device cuda --random-weights --config)
+}
+
+models() {
+  local context family mode shape=(--device cuda --random-weights --config)
   for context in 1024 4096 16384; do
     table "decode_7b_$context" "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d "$context"
   done
@@ -102,6 +122,9 @@ bench() {
     [ "$gpus" -ge 2 ] && table "prefill_8b_$mode" "$bin/braid" bench --random-weights --config configs/llama-3-8b.json \
       --device cuda:0,1 --sp "$mode" -p 32768 -n 0
   done
+}
+
+peers() {
   if python3 -c 'import diffusers' 2>/dev/null; then
     run peer_flux python3 tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
       --compile --velocity "$out/velocity.f32"
@@ -122,20 +145,22 @@ check_memory() { # tool family filter
     --gtest_filter="$3" --gtest_brief=1
 }
 
-sanitize() {
-  local tool
-  for tool in memcheck racecheck; do
-    check_memory $tool golden_cuda '*InEveryForm/llama2_mha:*TheLoop/smollm2'
-    check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'
-    check_memory $tool cuda_pointwise "Embedding.Unknown*:GatherRows.R*:GatherRows.None*:Gated.Extremes*:Pointwise.*:RmsNorm.HeadGroups:RopeAppend.TypesAndAlignment"
-    check_memory $tool cuda_dense 'CudaImage.*:CudaDense.NormRope*:CudaDense.RowsOf*:CudaDense.LinearUnary'
-    check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
-    check_memory $tool cuda_cluster 'Exchange.NotFinite:Exchange.Pieces'
-    check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'
-    check_memory $tool cuda_experts '*OddWidths:*ABroken*:*ALogit*:*EachExpert*'
-    check_memory $tool cuda_latent '*ABroken*:*Append*:*Transpose*'
-    check_memory $tool cuda_attention 'Attention.StateWithoutKeys:Attention.FullyMaskedRows'
-  done
+small_families() { # tool
+  local tool=$1
+  check_memory $tool golden_cuda '*InEveryForm/llama2_mha:*TheLoop/smollm2'
+  check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'
+  check_memory $tool cuda_pointwise "Embedding.Unknown*:GatherRows.R*:GatherRows.None*:Gated.Extremes*:Pointwise.*:RmsNorm.HeadGroups:RopeAppend.TypesAndAlignment"
+  check_memory $tool cuda_dense 'CudaImage.*:CudaDense.NormRope*:CudaDense.RowsOf*:CudaDense.LinearUnary'
+  check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
+  check_memory $tool cuda_cluster 'Exchange.NotFinite:Exchange.Pieces'
+  check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'
+  check_memory $tool cuda_experts '*OddWidths:*ABroken*:*ALogit*:*EachExpert*'
+  check_memory $tool cuda_latent '*ABroken*:*Append*:*Transpose*'
+  check_memory $tool cuda_attention 'Attention.StateWithoutKeys:Attention.FullyMaskedRows'
+}
+
+memcheck() {
+  small_families memcheck
   # CTAs of a relay wait for each other: too long under racecheck.
   check_memory memcheck cuda_fused_attention 'FusedAttention.ScoresFar*:FusedAttention.CheckTells*'
   check_memory memcheck golden_cuda '*CudaRelay*heads_of_64:*CudaRelay*window:*CudaRelay*wide*'
@@ -143,8 +168,17 @@ sanitize() {
   check_memory memcheck cuda_sequence '*EqualsOneRank*/torus_1x2:*EqualsOneRank*/ulysses_2x1:*Proxy*Several*'
 }
 
+racecheck() {
+  small_families racecheck
+}
+
+sanitize() {
+  memcheck
+  racecheck
+}
+
 case $what in
-  unit | dist | bench | sanitize) "$what" ;;
+  unit | dist | bench | kernels | models | peers | sanitize | memcheck | racecheck) "$what" ;;
   all)
     unit
     dist
@@ -152,7 +186,7 @@ case $what in
     sanitize
     ;;
   *)
-    echo "gpu_check: '$what': wanted unit, dist, bench, sanitize or all" >&2
+    echo "gpu_check: '$what': wanted unit, dist, bench, sanitize, all or one of their parts" >&2
     exit 2
     ;;
 esac
