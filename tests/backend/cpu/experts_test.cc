@@ -116,7 +116,7 @@ void check(const std::vector<DType>& dtypes, const ExpertCase& c, std::mt19937& 
       for (int64_t i = 0; i < kGuard - 64; ++i) {
         ASSERT_EQ(scratch[size + i], std::byte{0xff}) << "scratch overrun at +" << i;
       }
-      ASSERT_EQ(std::memcmp(y.data(), want.data(), y.size() * sizeof(float)), 0);
+      ASSERT_TRUE(y.empty() || std::memcmp(y.data(), want.data(), y.size() * sizeof(float)) == 0);
     }
   }
 }

@@ -29,6 +29,7 @@ toy::Rank four() {
                   {&kWork, {.flops = 1}, Stream::compute, {1}, 1}});
 }
 
+// Refers to `times`, which has to outlive it.
 Timeline timeline_of(const toy::World& world, const std::vector<std::vector<LaunchTime>>& times) {
   Timeline timeline{.title = "test", .works = world.works};
   for (size_t r = 0; r < world.plan.programs.size(); ++r) {
@@ -65,7 +66,8 @@ TEST(Trace, SlicesHaveTheLoadOfExperts) {
   const toy::World world({four()});
   const std::vector<LaunchTime> times = {{0, 1}, {1, 3}, {1, 4}, {4, 5}};
   const std::vector<ExpertRows> counted = {{.launch = 2, .first = 4, .rows = {1, 0, 6, 1}}};
-  Timeline timeline = timeline_of(world, {times});
+  const std::vector<std::vector<LaunchTime>> times_of_ranks = {times};
+  Timeline timeline = timeline_of(world, times_of_ranks);
   timeline.ranks[0].experts = counted;
   std::ostringstream out;
   write_trace(out, timeline);

@@ -52,11 +52,10 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   add_copy(host_parts_->data(), device_parts_->data(), parts_bytes);
   constexpr int64_t kFewBytes = 256 << 10;  // that few CTAs read sooner than a copy engine starts
   for (const InputCopy& in : step.inputs) {
-    if (in.bytes > kFewBytes || in.bytes % 4 != 0) {
-      large_uploads_.push_back(in);
+    if (in.bytes > kFewBytes || in.bytes % 4 != 0 || uploads_.count == UploadList::kMaxCopies) {
+      engine_uploads_.push_back(in);
       continue;
     }
-    BRAID_CHECK(uploads_.count < UploadList::kMaxCopies, "{} inputs", step.inputs.size());
     add_copy(in.staging, in.device, in.bytes);
   }
 
@@ -189,7 +188,7 @@ void CudaReplay::begin_loop() {
 }
 
 void CudaReplay::upload(cudaStream_t stream) const {
-  for (const InputCopy& in : large_uploads_) {
+  for (const InputCopy& in : engine_uploads_) {
     check_cuda(cudaMemcpyAsync(in.device, in.staging, in.bytes, cudaMemcpyHostToDevice, stream),
                "inputs of a step");
   }

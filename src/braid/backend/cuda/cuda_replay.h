@@ -83,7 +83,7 @@ class CudaReplay : public Replay {
   std::unique_ptr<DeviceMemory> host_parts_;    // pinned copy of parts_
   std::unique_ptr<DeviceMemory> device_parts_;  // read by kernels
   UploadList uploads_;
-  std::vector<InputCopy> large_uploads_;  // by the copy engine
+  std::vector<InputCopy> engine_uploads_;  // large, odd or beyond the list: by the copy engine
   PerStream<bool> used_{};
   std::vector<OwnedEvent> done_;  // [launches], if another stream waits for the launch
   struct Begins {

@@ -9,7 +9,7 @@ namespace braid::cuda {
 // Copies that a single small kernel makes from pinned host memory: the host link is read once for
 // all copies.
 struct UploadList {
-  static constexpr int kMaxCopies = 16;
+  static constexpr int kMaxCopies = 32;
   struct Copy {
     const uint32_t* from = nullptr;  // pinned host memory
     uint32_t* to = nullptr;          // device memory

@@ -30,6 +30,7 @@ constexpr int kVectorRegisters = 16;
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
 typedef int32_t VecI __attribute__((vector_size(kLanes * 4)));
+typedef uint32_t VecU __attribute__((vector_size(kLanes * 4)));
 
 BRAID_INLINE Vec splat(float x) {
   return x - Vec{};
@@ -212,8 +213,9 @@ BRAID_INLINE Vec exp2_fraction(Vec fraction, Vec shifted) {
   p = fma(p, fraction, splat(0.24022651f));
   p = fma(p, fraction, splat(0.6931472f));
   p = fma(p, fraction, splat(1.0f));
-  // The low bits of `shifted` hold the integer part: into the exponent.
-  return reinterpret_cast<Vec>(reinterpret_cast<VecI>(p) + (reinterpret_cast<VecI>(shifted) << 23));
+  // The low bits of `shifted` hold the integer part: into the exponent. Unsigned, since lanes that
+  // the caller drops (0 below the range) may overflow.
+  return reinterpret_cast<Vec>(reinterpret_cast<VecU>(p) + (reinterpret_cast<VecU>(shifted) << 23));
 }
 constexpr float kRoundShift = 12582912.0f;  // 1.5 * 2^23: x + this - this rounds x to an integer
 
