@@ -5,16 +5,17 @@ Needs the packages gguf and numpy of tools/requirements.txt.
   tools/random_gguf.py configs/qwen3-30b-a3b.json --layers 2 --type q4_k -o OUT.gguf
   tools/random_gguf.py configs/llama-2-7b.json --layers 32 --type f16 -o OUT.gguf
 
-CONFIG: a llama, qwen3_moe or deepseek_v2 config.json. Types: q4_k, q8_0, f16, bf16. Rows that are no
-multiple of 256 take q5_0 beside q4_k, as llama-quantize does. Blocks have random bytes and small
-scales; f16 and bf16 repeat some million normal numbers; norms are ones, routers are normal numbers in
-f32. Tokens are bytes, and names for the rest of the vocabulary.
+CONFIG: a llama, mixtral, qwen3_moe or deepseek_v2 config.json. Types: q4_k, q8_0, f16, bf16. Rows
+that are no multiple of 256 take q5_0 beside q4_k, as llama-quantize does. Blocks have random bytes
+and small scales; f16 and bf16 repeat some million normal numbers; norms are ones, routers are
+normal numbers in f32. Tokens are bytes, and names for the rest of the vocabulary.
 llama.cpp reads deepseek2 files without q_lora_rank at 26 or 27 layers alone: for other numbers queries
 are two products of rank 1,536, as in DeepSeek-V2.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 
@@ -28,8 +29,23 @@ from goldens import tokenizer
 STEP = 8e-5  # between neighbouring codes, times a sub-scale of about 32 in q4_k
 QUERY_RANK = 1536
 NORMALS = (1 << 22) + 1  # odd: no two rows begin alike
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen3MoeForCausalLM": "qwen3moe",
-                 "DeepseekV2ForCausalLM": "deepseek2"}
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "MixtralForCausalLM": "llama",
+                 "Qwen3MoeForCausalLM": "qwen3moe", "DeepseekV2ForCausalLM": "deepseek2"}
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+class Repeated:
+    """As a writer sees it, an array of bytes that repeat a pattern; it takes no memory of its own."""
+
+    dtype = numpy.dtype(numpy.uint8)
+
+    def __init__(self, pattern, shape):
+        self.pattern, self.shape = pattern, shape
+        self.nbytes = math.prod(shape)
+
+    def tofile(self, file):
+        for begin in range(0, self.nbytes, self.pattern.nbytes):
+            file.write(self.pattern[: self.nbytes - begin])
 
 
 class File:
@@ -38,9 +54,13 @@ class File:
         self.arch = ARCHITECTURES[config["architectures"][0]]
         self.random = numpy.random.default_rng(seed)
         self.writer = GGUFWriter(path, self.arch)
-        self.experts = config.get("num_experts") or config.get("n_routed_experts") or 0
+        self.experts = next((config[name] for name in EXPERTS if name in config), 0)
+        self.expert_width = config.get("moe_intermediate_size") or config["intermediate_size"]
         if kind in ("f16", "bf16"):
-            self.normals = self.random.normal(0, .02, NORMALS).astype(numpy.float32)
+            normals = self.random.normal(0, .02, NORMALS).astype(numpy.float32)
+            halves = (normals.astype(numpy.float16) if kind == "f16" else
+                      (normals.view(numpy.uint32) >> 16).astype(numpy.uint16))
+            self.normals = halves.view(numpy.uint8)
 
     def scales(self, blocks, value):
         return numpy.full((blocks, 1), value, numpy.float16).view(numpy.uint8)
@@ -61,11 +81,8 @@ class File:
         self.writer.add_tensor(f"{name}.weight", data, raw_dtype=getattr(Type, kind.upper()))
 
     def plain(self, name, shape):
-        if self.kind == "f16":
-            data = numpy.resize(self.normals.astype(numpy.float16), shape)
-            return self.writer.add_tensor(f"{name}.weight", data)
-        data = numpy.resize((self.normals.view(numpy.uint32) >> 16).astype(numpy.uint16), shape)
-        self.writer.add_tensor(f"{name}.weight", data.view(numpy.uint8), raw_dtype=Type.BF16)
+        data = Repeated(self.normals, (*shape[:-1], 2 * shape[-1]))
+        self.writer.add_tensor(f"{name}.weight", data, raw_dtype=getattr(Type, self.kind.upper()))
 
     def norm(self, name, width):
         self.writer.add_tensor(f"{name}.weight", numpy.ones(width, numpy.float32))
@@ -86,7 +103,7 @@ class File:
         if self.experts:
             w.add_expert_count(self.experts)
             w.add_expert_used_count(c["num_experts_per_tok"])
-            w.add_expert_feed_forward_length(c["moe_intermediate_size"])
+            w.add_expert_feed_forward_length(self.expert_width)
         w.add_vocab_size(c["vocab_size"])
         if a == "deepseek2":
             self.latent_keys()
@@ -168,7 +185,7 @@ class File:
                 self.block(f"{layer}.ffn_{{}}", c["intermediate_size"])
                 continue
             self.router(f"{layer}.ffn_gate_inp", self.experts, C)
-            self.block(f"{layer}.ffn_{{}}_exps", c["moe_intermediate_size"], self.experts)
+            self.block(f"{layer}.ffn_{{}}_exps", self.expert_width, self.experts)
             if shared := c.get("n_shared_experts"):
                 self.block(f"{layer}.ffn_{{}}_shexp", shared * c["moe_intermediate_size"])
         self.norm("output_norm", C)
