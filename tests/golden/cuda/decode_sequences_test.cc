@@ -46,7 +46,7 @@ class CudaDecodeSequences : public CudaRelay {
   }
 };
 
-// Decode steps with several sequences, on one rank and on two ranks.
+// Decode steps with several sequences, on one, two and four GPUs.
 TEST_P(CudaDecodeSequences, EqualReference) {
   const RelayCase& c = GetParam();
   if (c.C % 64 != 0) GTEST_SKIP() << "no fused form";
@@ -59,7 +59,7 @@ TEST_P(CudaDecodeSequences, EqualReference) {
               {"fused:cluster=2,parts=3,scope=projected", 3, 2},
               {"fused:cluster=3,scope=projected,exchange=memory", 7, 2}};
   for (const auto& run : runs) {
-    for (const int ranks : {1, 2}) {
+    for (const int ranks : {1, 2, 4}) {
       if (ranks > usable_gpus() || c.Hkv % ranks != 0) continue;
       SCOPED_TRACE(fmt::format("{}, {} ranks, {} sequences", run.form, ranks, run.sequences));
       RunnerConfig config = cuda_runner(ranks);

@@ -309,7 +309,8 @@ TEST(FusedAttention, EqualBitsInEveryBucket) {
   }
 }
 
-// A launch of each kernel with a cluster of two and three keys, small enough for racecheck.
+// A launch of each kernel with a cluster of two, or two of them, and three keys, small enough for
+// racecheck.
 class FusedSmallest : public testing::TestWithParam<const char*> {};
 
 TEST_P(FusedSmallest, OneLaunch) {
@@ -321,16 +322,18 @@ TEST_P(FusedSmallest, OneLaunch) {
   if (has("batch")) spec.shape.tokens = 2, spec.contexts = {3, 2};
   FusedCase c(spec);
   const FusedScope scope = has("projected") ? FusedScope::projected : FusedScope::qkv;
-  const FusedConfig config = fused_config(
-      spec.shape, scope, has("memory") ? ExchangePath::memory : ExchangePath::chip, 2,
-      fused_device(device_info(0), 64), has("head") ? FusedSplit::head : FusedSplit::token);
+  const FusedConfig config =
+      fused_config(spec.shape, scope, has("memory") ? ExchangePath::memory : ExchangePath::chip, 2,
+                   fused_device(device_info(0), 64),
+                   has("head") ? FusedSplit::head : FusedSplit::token, has("parts") ? 2 : 1);
   EXPECT_EQ(c.check(c.run(config), scope), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, FusedSmallest,
-                         testing::Values("token", "token_memory", "token_projected", "head",
-                                         "head_memory", "batch", "batch_memory", "batch_projected",
-                                         "large_batch"),
+                         testing::Values("token", "token_memory", "token_projected", "token_parts",
+                                         "token_parts_projected", "head", "head_memory", "batch",
+                                         "batch_memory", "batch_projected", "batch_parts",
+                                         "batch_parts_projected", "large_batch"),
                          [](const auto& info) { return std::string(info.param); });
 
 // A wrong scale, or a key too many, does not pass for rounding.
