@@ -19,7 +19,7 @@ class Namespaces {
  public:
   // Needs root; here() says whether it worked.
   explicit Namespaces(int hosts, const std::optional<Weather>& weather = {})
-      : hosts_(hosts), name_(fmt::format("brd{}", getpid() % 100000)) {
+      : hosts_(hosts), name_(fmt::format("brd{}{}", getpid() % 100000, fresh_letter())) {
     if (weather) {
       join_by(*weather);
       return;
@@ -60,9 +60,14 @@ class Namespaces {
   bool join(int h) const { return run("ip link set {0} up", host_of(h)); }
 
  private:
+  // Devices of an earlier network may be on their way out: each has names of its own.
+  static char fresh_letter() {
+    static int made = 0;
+    return static_cast<char>('a' + made++ % 26);
+  }
+
   void join_by(const Weather& weather) {
     std::vector<std::string> names;
-    // An earlier network's devices of the hosts' names may be on their way out.
     for (int h = 0; h < hosts_; ++h) names.push_back(host_of(h) + "t");
     good_ = geteuid() == 0 && network_.emplace(names, weather).good();
     for (int h = 0; h < hosts_ && good_; ++h) {
