@@ -169,7 +169,6 @@ void run_in_job(const JobOptions& options, const std::function<void(job::Job* jo
   try {
     output.emplace(*job, options.log_dir);
     job->agree("builds", fmt::format("{}, build {}", version_line(), build_id()));
-    job->agree("libraries", job::job_libraries());
     job->agree("command lines", command_line());
     job->phase(job::Phase::loading);
     body(job.get());

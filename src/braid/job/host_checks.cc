@@ -42,6 +42,12 @@ void require_net_devices(std::string_view wanted, const std::vector<std::string>
   }
 }
 
+std::string chosen_net_devices(const char* wanted, const std::vector<std::string>& present) {
+  if (wanted == nullptr || *wanted == 0) return "";
+  return fmt::format(" (UCX_NET_DEVICES is '{}'; this host has {})", wanted,
+                     fmt::join(present, ", "));
+}
+
 std::string small_shared_memory(const std::filesystem::path& folder) {
   struct statvfs found {};
   if (statvfs(folder.c_str(), &found) != 0) return fmt::format(" ({} is missing)", folder.string());

@@ -15,6 +15,10 @@ std::vector<std::string> net_devices();
 // names a device that `present` lacks: the line names both.
 void require_net_devices(std::string_view wanted, const std::vector<std::string>& present);
 
+// " (UCX_NET_DEVICES is 'lo'; this host has eth0, lo)" for a process that finds no way to another:
+// `wanted` is the variable's value, and empty or null gives an empty text.
+std::string chosen_net_devices(const char* wanted, const std::vector<std::string>& present);
+
 // " (/dev/shm has 0.5 MB free: docker run --shm-size=1g, or UCX_TLS=tcp,self)" where shared memory
 // is too small for UCX; otherwise empty.
 std::string small_shared_memory(const std::filesystem::path& folder = "/dev/shm");

@@ -26,6 +26,13 @@ TEST(HostChecks, DevicesThatAreNotThereAreNamedWithThoseThatAre) {
   }
 }
 
+TEST(HostChecks, TheChosenDevicesStandBesideThePresentOnes) {
+  EXPECT_EQ(chosen_net_devices("lo", {"eth0", "lo"}),
+            " (UCX_NET_DEVICES is 'lo'; this host has eth0, lo)");
+  EXPECT_EQ(chosen_net_devices("", {"eth0"}), "");
+  EXPECT_EQ(chosen_net_devices(nullptr, {"eth0"}), "");
+}
+
 TEST(HostChecks, ThisHostHasALoopbackInterface) {
   EXPECT_THAT(net_devices(), testing::Contains("lo"));
 }

@@ -153,6 +153,44 @@ TEST_F(JobTest, WithoutProcess0NobodyIsFound) {
   EXPECT_THAT(endings[1].text, HasSubstr("127.0.0.1 (loopback)"));
 }
 
+// On its own host process 1 finds its own loopback address.
+TEST_F(JobTest, ALoopbackAddressOnAnotherHostIsNamed) {
+  const Namespaces hosts(2);
+  if (!hosts.here()) GTEST_SKIP() << "network namespaces need root and iproute2";
+  const auto endings = run_processes({.processes = 2,
+                                      .timeout = milliseconds(1000),
+                                      .host = Namespaces::address(0),
+                                      .launch =
+                                          [&](int p, Launch& launch) {
+                                            ASSERT_TRUE(hosts.enter(p));
+                                            if (p == 1) launch.host = "127.0.0.1";
+                                          }},
+                                     [](Job&) {});
+  EXPECT_EQ(endings[1].code, ErrorCode::kDeadline);
+  EXPECT_THAT(endings[1].text, HasSubstr("process 1 found nobody at 127.0.0.1 port"));
+  EXPECT_THAT(endings[1].text, HasSubstr("127.0.0.1 (loopback)"));
+  EXPECT_THAT(endings[0].text, HasSubstr("these did not come: 1"));
+}
+
+// The interface exists, and leads nowhere.
+TEST_F(JobTest, AnInterfaceWithoutARouteIsNamedBesideTheOthers) {
+  const Namespaces hosts(2);
+  if (!hosts.here()) GTEST_SKIP() << "network namespaces need root and iproute2";
+  const auto endings = run_processes({.processes = 2,
+                                      .timeout = milliseconds(1500),
+                                      .host = Namespaces::address(0),
+                                      .launch =
+                                          [&](int p, Launch&) {
+                                            ASSERT_TRUE(hosts.enter(p));
+                                            if (p == 1) setenv("UCX_NET_DEVICES", "lo", 1);
+                                          }},
+                                     [](Job& job) { job.barrier("here"); });
+  EXPECT_THAT(endings[1].text, HasSubstr("process 1 found nobody at"));
+  EXPECT_THAT(endings[1].text, HasSubstr("UCX_NET_DEVICES is 'lo'; this host has "));
+  EXPECT_THAT(endings[1].text, HasSubstr("eth0"));
+  EXPECT_THAT(endings[0].text, HasSubstr("these did not come: 1"));
+}
+
 TEST_F(JobTest, RefusesTwoProcessesOfOneNumberAndSizesThatDiffer) {
   auto endings = run_processes({.processes = 3,
                                 .timeout = milliseconds(3000),
@@ -195,6 +233,38 @@ TEST_F(JobTest, APortThatIsTakenAndAHostThatIsNotHereAreNamed) {
   endings = run_processes({.processes = 2, .timeout = milliseconds(500), .host = "no.such.invalid"},
                           [](Job&) {});
   EXPECT_THAT(endings[1].text, HasSubstr("host 'no.such.invalid' has no address"));
+}
+
+// One at the port says nothing, one says something else, one closes at once.
+TEST_F(JobTest, StrangersAtThePortAreIgnored) {
+  const int port = free_port();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<int> silent;
+  expect_all_done(run_processes(
+      {.processes = 3,
+       .port = port,
+       .launch =
+           [](int p, Launch&) {
+             if (p > 0) std::this_thread::sleep_for(milliseconds(400));
+           },
+       .meanwhile =
+           [&](const std::vector<pid_t>&) {
+             for (const char* words : {"", "GET / HTTP/1.1\r\n\r\n", "bye"}) {
+               const int fd = socket(AF_INET, SOCK_STREAM, 0);
+               for (int i = 0; i < 300 && connect(fd, reinterpret_cast<sockaddr*>(&address),
+                                                  sizeof(address)) != 0;
+                    ++i) {
+                 std::this_thread::sleep_for(milliseconds(1));
+               }
+               if (*words != 0) EXPECT_GT(send(fd, words, std::strlen(words), MSG_NOSIGNAL), 0);
+               *words == 'b' ? void(close(fd)) : silent.push_back(fd);
+             }
+           }},
+      [](Job& job) { job.barrier("here"); }));
+  for (const int fd : silent) close(fd);
 }
 
 TEST_F(JobTest, ASecondStartWorksAtOnce) {

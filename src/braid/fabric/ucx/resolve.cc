@@ -3,6 +3,7 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -22,6 +23,14 @@ std::string SocketAddress::text() const {
 bool SocketAddress::loopback() const {
   const std::string address = text();
   return address.starts_with("127.") || address == "::1";
+}
+
+int SocketAddress::port() const {
+  in_port_t port = 0;  // at the same place for IPv4 and IPv6
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  std::memcpy(&port, reinterpret_cast<const char*>(&storage) + offsetof(sockaddr_in, sin_port),
+              sizeof(port));
+  return ntohs(port);
 }
 
 std::vector<SocketAddress> resolve(const std::string& host, int port) {

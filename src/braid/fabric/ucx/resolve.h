@@ -17,6 +17,7 @@ struct SocketAddress {
   ucs_sock_addr_t view() const { return {reinterpret_cast<const sockaddr*>(&storage), bytes}; }
   std::string text() const;  // "10.0.0.1"
   bool loopback() const;
+  int port() const;
 };
 
 // The addresses of a host name, IPv4 first. Fails with kNotFound without any.

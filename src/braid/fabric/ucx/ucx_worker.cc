@@ -31,8 +31,6 @@ bool at_once(bool tcp, int64_t bytes) {
 void set_switches() {
   // UCX reads the variable while it is loaded: setting the variable here is too late.
   if (!std::getenv("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-  // A restarted job listens at the last job's port.
-  setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
   setenv("UCX_KEEPALIVE_INTERVAL", "1s", 0);
   // UCX's own packets have 8 KiB, each with a system call.
   const std::string packet = std::to_string(kTcpPacket);
@@ -153,22 +151,25 @@ void UcxWorker::receive(unsigned id, UcxReceiver* receiver) {
   routes_.at(id).receiver = receiver;
 }
 
-void UcxWorker::listen(const std::string& host, int port) {
+int UcxWorker::listen(const std::string& host) {
   std::lock_guard lock(mutex_);
   ucs_status_t status = UCS_OK;
-  for (const SocketAddress& address : resolve(host, port)) {
+  for (const SocketAddress& address : resolve(host, 0)) {
     ucp_listener_params_t params{};
     params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
     params.sockaddr = address.view();
     params.conn_handler.cb = knocked;
     params.conn_handler.arg = this;
     status = ucp_listener_create(worker_, &params, &listener_);
-    if (status == UCS_OK) return;
+    if (status != UCS_OK) continue;
+    ucp_listener_attr_t made{};
+    made.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+    require_ucs(ucp_listener_query(listener_, &made), "the port of its listener");
+    SocketAddress at{.storage = made.sockaddr, .bytes = sizeof(made.sockaddr)};
+    return at.port();
   }
-  fail(ErrorCode::kResource,
-       "cannot listen at {} port {}: {}: another program has the port, or the address is not of "
-       "this machine ({})",
-       host, port, ucs_status_string(status), describe(resolve(host, port)));
+  fail(ErrorCode::kResource, "UCX cannot listen at {}: {} ({})", host, ucs_status_string(status),
+       describe(resolve(host, 0)));
 }
 
 bool UcxWorker::knock(const std::string& host, int port, unsigned id,

@@ -36,9 +36,9 @@ class UcxWorker {
   // Messages numbered `id` go to the receiver from now on; null: they are dropped.
   void receive(unsigned id, UcxReceiver* receiver);
 
-  // Listens at an address of this machine for processes without a worker's address. Fails with
-  // kResource, naming host and port, if the port is taken.
-  void listen(const std::string& host, int port);
+  // Listens at the host, which is this machine, for processes without a worker's address; returns
+  // the port. Fails with kResource and the host's addresses.
+  int listen(const std::string& host);
   // Sends the first message over a separate connection to a listener. False without a listener yet;
   // may be tried again. Fails with kNotFound if the host has no address.
   bool knock(const std::string& host, int port, unsigned id, std::span<const std::byte> header,

@@ -1,16 +1,22 @@
 #include "braid/job/ucx/meet_at_host.h"
 
+#include <cstdlib>
 #include <thread>
 
 #include "braid/base/error.h"
 #include "braid/fabric/ucx/resolve.h"
+#include "braid/job/host_checks.h"
 #include "braid/job/packing.h"
+#include "braid/job/ucx/greeting.h"
+#include "braid/job/ucx/member_record.h"
 
 namespace braid::job {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+constexpr milliseconds kTry{1000};
 
 // A hello's beginning, before the record itself.
 std::string hello(const Launch& launch, const std::string& mine) {
@@ -31,15 +37,26 @@ std::string missing(const std::map<int, std::string>& there, int processes) {
   return text;
 }
 
+Greeting greeting_of(const Launch& launch, const std::string& mine) {
+  const MemberRecord record = MemberRecord::read(mine);
+  return {.process = launch.process, .host = record.host, .libraries = record.libraries};
+}
+
 std::vector<std::string> receive_all(const Launch& launch, const std::string& mine,
                                      fabric::UcxWorker& worker, Control& control, Hellos& hellos,
                                      milliseconds deadline) {
-  worker.listen(launch.host, launch.port);
+  Greeter greeter(launch.host, launch.port);
+  Greeting greeting = greeting_of(launch, mine);
+  greeting.port = worker.listen(launch.host);
+  greeter.answer(greeting, [&] { control.ring(); });
   const auto all_there = [&] {
-    return std::ssize(hellos.conflict()) > 0 ||
+    return !hellos.conflict().empty() || !greeter.refusal().empty() ||
            static_cast<int>(hellos.count()) == launch.processes - 1;
   };
   const bool met = control.wait_until(all_there, deadline, "the other processes");
+  if (const std::string refusal = greeter.refusal(); !refusal.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, refusal);
+  }
   if (const std::string conflict = hellos.conflict(); !conflict.empty()) {
     throw Error(ErrorCode::kInvalidArgument, conflict);
   }
@@ -61,6 +78,19 @@ std::vector<std::string> receive_all(const Launch& launch, const std::string& mi
     all.push_back(record_of(bytes));
   }
   return all;
+}
+
+// False where process 0 is not there yet.
+bool knock_at(const Launch& launch, const std::string& mine, Control& control,
+              Clock::duration deadline) {
+  const Greeting own = greeting_of(launch, mine);
+  const std::optional<Greeting> first =
+      greet(launch.host, launch.port, own, std::chrono::duration_cast<milliseconds>(deadline));
+  if (!first) return false;
+  if (const std::string refusal = difference(*first, own); !refusal.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, refusal);
+  }
+  return control.knock(launch.host, first->port, hello(launch, mine), deadline);
 }
 
 }  // namespace
@@ -105,15 +135,15 @@ std::vector<std::string> meet_at_host(
   }
   const Clock::time_point end = Clock::now() + deadline;
   const auto left = [&] { return end - Clock::now(); };
-  while (!control.knock(launch.host, launch.port, hello(launch, mine),
-                        std::min<Clock::duration>(left(), milliseconds(1000)))) {
+  while (!knock_at(launch, mine, control, std::min<Clock::duration>(left(), kTry))) {
     if (left() < milliseconds(0)) {
       fail(ErrorCode::kDeadline,
            "process {} found nobody at {} port {} within {:.3g} s: process 0 is not there, or "
-           "cannot be reached by {}",
+           "cannot be reached by {}{}",
            launch.process, launch.host, launch.port,
            std::chrono::duration<double>(deadline).count(),
-           describe(fabric::resolve(launch.host, launch.port)));
+           describe(fabric::resolve(launch.host, launch.port)),
+           chosen_net_devices(std::getenv("UCX_NET_DEVICES"), net_devices()));
     }
     std::this_thread::sleep_for(milliseconds(20));
   }

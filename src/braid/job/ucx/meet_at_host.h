@@ -25,9 +25,9 @@ class Hellos {
 };
 
 // Hands `mine` (with the worker's address) to all processes and returns theirs in order: process 0
-// listens at the launch's host, the others come; `connect` makes a connection to a record's
-// process. Fails with kDeadline, naming absent processes or the cause at the host, and with
-// kInvalidArgument on contradicting numbers or sizes.
+// listens at the launch's host, the others come, greet by a plain socket and then by UCX; `connect`
+// makes a connection to a record's process. Fails with kDeadline, naming absent processes or the
+// cause at the host, and with kInvalidArgument on contradicting numbers, sizes or libraries.
 std::vector<std::string> meet_at_host(
     const Launch& launch, const std::string& mine, fabric::UcxWorker& worker, Control& control,
     Hellos& hellos, const std::function<void(int process, const std::string& record)>& connect,

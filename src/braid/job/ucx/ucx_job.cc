@@ -14,6 +14,7 @@
 #include "braid/job/meeting.h"
 #include "braid/job/orphan_segments.h"
 #include "braid/job/packing.h"
+#include "braid/job/ucx/member_record.h"
 #include "braid/job/ucx/share_memory.h"
 
 namespace braid::job {
@@ -105,15 +106,16 @@ UcxJob::~UcxJob() {
 }
 
 void UcxJob::meet() {
-  const std::string mine = Packer()
-                               .add(host_name())
-                               .add(int64_t{getpid()})
-                               .add(process_space())
-                               .add(worker_->address())
+  const std::string mine = MemberRecord{.host = host_name(),
+                                        .pid = getpid(),
+                                        .space = process_space(),
+                                        .address = worker_->address(),
+                                        .libraries = job_libraries()}
                                .bytes();
   std::vector<std::string> records;
   if (launch_.source == LaunchSource::pmix) {
     records = meet_by_pmix(launch_, mine, config_.timeout);
+    require_same_libraries(records);
     for (int p = 0; p < launch_.processes; ++p) {
       if (p != launch_.process) connect(p, records[static_cast<size_t>(p)]);
     }
@@ -127,12 +129,10 @@ void UcxJob::meet() {
       throw;
     }
   }
-  for (const std::string& record : records) {
-    Unpacker fields(record);
-    Member member{.host = fields.text()};
-    member.pid = static_cast<int>(fields.number());
-    pids_here_.push_back(fields.text() == process_space() ? member.pid : 0);
-    members_.push_back(std::move(member));
+  for (const std::string& bytes : records) {
+    const MemberRecord record = MemberRecord::read(bytes);
+    pids_here_.push_back(record.space == process_space() ? record.pid : 0);
+    members_.push_back({.host = record.host, .pid = record.pid});
   }
 }
 
@@ -141,18 +141,23 @@ void UcxJob::tell_who_came(const Error& error) {
   for (const auto& [process, bytes] : hellos_.take()) {
     Unpacker hello(bytes);
     hello.number();
-    connect(process, hello.text());
+    try {
+      connect(process, hello.text());
+    } catch (const Error&) {
+      // Not to be reached: the process waits in vain for its table.
+    }
   }
   end_by({.process = 0, .code = error.code(), .text = error.what()});
   usleep(50'000);
 }
 
 void UcxJob::connect(int process, const std::string& record) {
-  Unpacker fields(record);
-  fields.text();
-  fields.number();
-  fields.text();
-  worker_->connect(process, fields.text());
+  try {
+    worker_->connect(process, MemberRecord::read(record).address);
+  } catch (const Error& error) {
+    const char* const chosen = std::getenv("UCX_NET_DEVICES");
+    throw Error(error.code(), error.what() + chosen_net_devices(chosen, net_devices()));
+  }
 }
 
 void UcxJob::noted(int from, Note note, std::string_view bytes) {
