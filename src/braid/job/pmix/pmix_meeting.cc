@@ -1,5 +1,7 @@
 #include <pmix.h>
 
+#include <cstdlib>
+
 #include "braid/base/error.h"
 #include "braid/job/meeting.h"
 
@@ -37,6 +39,13 @@ struct Session {
 std::vector<std::string> meet_by_pmix(Launch& launch, const std::string& mine,
                                       std::chrono::milliseconds deadline) {
   const Session session;
+  const char* const name = std::getenv("PMIX_NAMESPACE");
+  if (name != nullptr && std::string_view(name) != session.self.nspace) {
+    fail(ErrorCode::kInvalidArgument,
+         "the launcher's job is '{}', PMIx says '{}': the PMIx library does not reach the "
+         "launcher's server, and each process would believe to be alone",
+         name, session.self.nspace);
+  }
   pmix_value_t* size = session.get(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE);
   const auto processes = static_cast<int>(size->data.uint32);
   PMIX_VALUE_RELEASE(size);
