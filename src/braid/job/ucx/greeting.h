@@ -9,8 +9,8 @@
 
 namespace braid::job {
 
-// What processes say to each other by a plain socket before UCX connects them: different versions
-// of UCX do not understand each other's first message, and may crash on it.
+// First words between processes, over a plain socket: two versions of UCX misread each other's
+// first message, and may crash.
 struct Greeting {
   int process = 0;
   std::string host;
@@ -24,8 +24,8 @@ std::string difference(const Greeting& first, const Greeting& other);
 // Process 0's side: a thread answers greetings with its own.
 class Greeter {
  public:
-  // Listens at the port. Fails with kResource where another program has the port, or where the
-  // host's addresses are not of this machine.
+  // Listens at the port. Fails with kResource if another program has the port, or no address of the
+  // host is this machine's.
   Greeter(const std::string& host, int port);
   ~Greeter();
   Greeter(const Greeter&) = delete;
@@ -33,7 +33,7 @@ class Greeter {
 
   // `on_refusal` is called by the thread once refusal() has a text.
   void answer(const Greeting& mine, std::function<void()> on_refusal);
-  // The first difference() from a greeting that came; empty without any.
+  // The first difference() from an arrived greeting; empty without any.
   std::string refusal();
 
  private:
@@ -49,8 +49,8 @@ class Greeter {
   std::thread thread_;
 };
 
-// The others' side: process 0's greeting; nothing where nobody answers within the time. Strangers
-// at the port count as nobody.
+// The others' side: process 0's greeting, or nothing without an answer in time. Strangers at the
+// port count as absence.
 std::optional<Greeting> greet(const std::string& host, int port, const Greeting& mine,
                               std::chrono::milliseconds deadline);
 

@@ -5,11 +5,11 @@
 
 namespace braid::job {
 
-// A process' own facts, which all processes have after their meeting.
+// A process' facts for all processes, exchanged at their meeting.
 struct MemberRecord {
   std::string host;
   int pid = 0;
-  std::string space;      // of process numbers: equal for processes that see each other's
+  std::string space;      // of process numbers; equal inside a host or container
   std::string address;    // of the UCX worker
   std::string libraries;  // versions, as job_libraries() has them
 
@@ -17,9 +17,9 @@ struct MemberRecord {
   static MemberRecord read(const std::string& bytes);
 };
 
-// Fails with kInvalidArgument, naming two hosts and their versions, where a record's libraries are
-// not those of process 0. `records` are bytes, by process. Comes before the first connection, since
-// addresses of another UCX need not be readable.
+// Fails with kInvalidArgument, naming two hosts and their versions, if a record's libraries differ
+// from process 0's. `records` are bytes, by process. Called before the first connection: addresses
+// of another UCX need not be readable.
 void require_same_libraries(const std::vector<std::string>& records);
 
 }  // namespace braid::job
