@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "braid/base/error.h"
+#include "braid/kernels/cpu/pointwise/largest.h"
 
 namespace braid {
 namespace {
@@ -26,36 +27,8 @@ bool more_likely(const TokenLogprob& a, const TokenLogprob& b) {
   return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
 }
 
-// The largest usable logit. Lanes turn into vector code, unlike std::max_element.
-float largest(std::span<const float> logits) {
-  constexpr size_t kLanes = 32;
-  std::array<float, kLanes> best;
-  best.fill(-kInfinity);
-  const size_t whole = logits.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    for (size_t j = 0; j < kLanes; ++j) {
-      best[j] = logits[i + j] > best[j] ? logits[i + j] : best[j];
-    }
-  }
-  float top = -kInfinity;
-  for (const float x : best) top = std::max(top, x);
-  for (const float x : logits.subspan(whole)) top = std::max(top, x);
-  return top;
-}
-
-// The first of the largest.
-int32_t argmax(std::span<const float> logits) {
-  constexpr size_t kBlock = 256;
-  const float top = largest(logits);
-  for (size_t i = 0; i < logits.size(); i += kBlock) {
-    const auto block = logits.subspan(i, std::min(kBlock, logits.size() - i));
-    int any = 0;
-    for (const float x : block) any |= static_cast<int>(x == top);
-    if (any == 0) continue;
-    return static_cast<int32_t>(i +
-                                static_cast<size_t>(std::ranges::find(block, top) - block.begin()));
-  }
-  return 0;
+cpu::Largest largest_of(std::span<const float> logits) {
+  return cpu::largest(logits.data(), std::ssize(logits));
 }
 
 void keep_only(std::span<const uint32_t> allowed, std::span<float> logits) {
@@ -72,7 +45,7 @@ void keep_only(std::span<const uint32_t> allowed, std::span<float> logits) {
 
 // Of all tokens, by `uniform` in [0, 1); the logits become weights.
 int32_t draw_of_all(std::span<float> logits, float temperature, double uniform) {
-  const float top = largest(logits);
+  const float top = largest_of(logits).value;
   double total = 0;
   for (float& x : logits) {
     x = std::exp((x - top) / temperature);
@@ -122,19 +95,17 @@ void check(const SamplingParams& p) {
   require(p.logprobs >= -1 && p.logprobs <= 1000, "logprobs", p.logprobs, "0 to 1000");
 }
 
-// Whole passes without a branch, which compilers turn into vector code.
 bool usable(std::span<const float> logits) {
-  int bad = 0;
-  int finite = 0;
-  for (const float x : logits) {
-    bad |= static_cast<int>(!(x < kInfinity));
-    finite |= static_cast<int>(x > -kInfinity);
-  }
-  return bad == 0 && finite != 0;
+  return most_likely_token(logits) >= 0;
+}
+
+int32_t most_likely_token(std::span<const float> logits) {
+  const cpu::Largest best = largest_of(logits);
+  return best.numbers ? static_cast<int32_t>(best.at) : -1;
 }
 
 double log_sum_exp(std::span<const float> logits) {
-  const double top = largest(logits);
+  const double top = largest_of(logits).value;
   double sum = 0;
   for (float x : logits) sum += std::exp(x - top);
   return top + std::log(sum);
@@ -151,6 +122,11 @@ Sampler::Sampler(const SamplingParams& params) : params_(params), state_(params.
   check(params);
 }
 
+bool Sampler::plain() const {
+  return params_.repetition_penalty == 1 && params_.frequency_penalty == 0 &&
+         params_.presence_penalty == 0 && params_.logit_bias.empty();
+}
+
 void Sampler::set_place(int64_t generated) {
   state_ = params_.seed + kRandomStep * static_cast<uint64_t>(generated);
 }
@@ -158,10 +134,11 @@ void Sampler::set_place(int64_t generated) {
 SampledToken Sampler::sample(std::span<float> logits, std::span<const int32_t> prompt,
                              std::span<const int32_t> generated,
                              std::span<const uint32_t> allowed) {
-  const bool plain = params_.repetition_penalty == 1 && params_.frequency_penalty == 0 &&
-                     params_.presence_penalty == 0 && params_.logit_bias.empty();
+  const bool plain = this->plain();
   const auto choose = [&] {
-    if (params_.temperature == 0) return argmax(logits);
+    if (params_.temperature == 0) {
+      return static_cast<int32_t>(std::max<int64_t>(0, largest_of(logits).at));
+    }
     const bool of_all = params_.min_p == 0 && params_.top_k == 0 && params_.top_p == 1;
     return of_all ? draw_of_all(logits, params_.temperature, uniform()) : draw(logits);
   };
@@ -202,7 +179,7 @@ void Sampler::penalize(std::span<float> logits, std::span<const int32_t> prompt,
 }
 
 int32_t Sampler::draw(std::span<const float> logits) {
-  const float top = largest(logits);
+  const float top = largest_of(logits).value;
   // min-p first: a plain threshold on logits, which leaves few candidates to sort.
   const float floor =
       params_.min_p > 0 ? top + params_.temperature * std::log(params_.min_p) : -kInfinity;

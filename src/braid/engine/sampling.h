@@ -44,6 +44,10 @@ struct SampledToken {
 // Whether a token can be chosen by logits [V]: none is NaN or +inf, and not all are -inf.
 bool usable(std::span<const float> logits);
 
+// The most likely token, the first of several, in a single pass over logits [V]; -1 if these are
+// not usable.
+int32_t most_likely_token(std::span<const float> logits);
+
 // Chooses tokens for one sequence. Deterministic: the same seed and logits give the same tokens.
 class Sampler {
  public:
@@ -59,11 +63,18 @@ class Sampler {
   SampledToken sample(std::span<float> logits, std::span<const int32_t> prompt,
                       std::span<const int32_t> generated, std::span<const uint32_t> allowed = {});
 
+  // Whether sample() without a mask takes the most likely token and reports nothing else.
+  bool takes_most_likely() const {
+    return params_.temperature == 0 && params_.logprobs < 0 && plain();
+  }
+
  private:
   void penalize(std::span<float> logits, std::span<const int32_t> prompt,
                 std::span<const int32_t> generated) const;
   int32_t draw(std::span<const float> logits);
   double uniform();
+
+  bool plain() const;  // logits stay as the model made them
 
   SamplingParams params_;
   uint64_t state_;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
 
 #include "braid/base/error.h"
@@ -71,6 +73,23 @@ TEST(Sampling, LogitsThatAreNumbersAreUsable) {
       one[at] = std::numeric_limits<float>::lowest();
       EXPECT_TRUE(usable(one));
     }
+  }
+}
+
+// Beside the same found in plain passes.
+TEST(Sampling, TheMostLikelyTokenIsOfUsableLogits) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 2000; ++i) {
+    const size_t n = 1 + random() % (i % 4 == 0 ? 5000 : 70);
+    std::vector<float> logits(n);
+    for (float& x : logits) x = static_cast<float>(random() % 9) - 4;  // many are equal
+    if (i % 3 == 0)
+      std::ranges::replace_if(
+          logits, [](float x) { return x < 4; }, -kInfinity);
+    if (i % 5 == 0) logits[random() % n] = i % 2 == 0 ? NAN : kInfinity;
+    const auto best = std::ranges::max_element(logits) - logits.begin();
+    EXPECT_EQ(most_likely_token(logits), usable(logits) ? static_cast<int32_t>(best) : -1)
+        << "trial " << i << ", " << n << " logits";
   }
 }
 

@@ -45,6 +45,11 @@ std::span<const uint32_t> AnswerSampler::mask(std::span<const int32_t> ids) {
 
 SampledToken AnswerSampler::sample(std::span<float> logits, std::span<const int32_t> ids) {
   const std::span<const int32_t> generated = ids.subspan(request_.prompt.size());
+  if (!request_.mask && std::ssize(generated) >= request_.min_tokens &&
+      sampler_.takes_most_likely()) {
+    const int32_t id = most_likely_token(logits);
+    return id < 0 ? SampledToken{.error = not_usable(ids)} : SampledToken{.id = id};
+  }
   if (!usable(logits)) {
     return {.error = not_usable(ids)};
   }
