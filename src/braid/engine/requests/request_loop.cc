@@ -301,8 +301,9 @@ void RequestLoop::Impl::hand_out(const std::shared_ptr<ActiveRequest>& request,
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
-  const bool from_host = request->slot < 0;  // the next token takes a while
-  if (!ends_with(request->request, token.id)) outputs.token(request, token, facts, from_host);
+  // Whether the next token takes a while.
+  const bool soon = request->slot < 0 && takes_long(request->request);
+  if (!ends_with(request->request, token.id)) outputs.token(request, token, facts, soon);
 }
 
 void RequestLoop::Impl::after_token(RequestId id, const SampledToken& token) {

@@ -35,11 +35,6 @@ void score_prompt(ActiveRequest& request, const StepRow& row, const TensorView& 
   });
 }
 
-// Whether to choose takes much longer than to wake a thread.
-bool takes_long(const AnswerRequest& r) {
-  return r.sampling.temperature > 0 || r.sampling.logprobs >= 0 || r.mask;
-}
-
 // The token from the device, or the error for its fault.
 SampledToken token_of(ActiveRequest& request, std::span<const int32_t> ids,
                       const SlotToken& sampled) {
@@ -56,6 +51,10 @@ SampledToken token_of(ActiveRequest& request, std::span<const int32_t> ids,
 }
 
 }  // namespace
+
+bool takes_long(const AnswerRequest& r) {
+  return r.sampling.temperature > 0 || r.sampling.logprobs >= 0 || r.mask;
+}
 
 RequestSteps::RequestSteps(std::unique_ptr<StepQueue> queue, Scheduler& scheduler,
                            int64_t page_size, const std::vector<int32_t>& ends,

@@ -46,6 +46,9 @@ struct ActiveRequest {
 };
 using ActiveRequests = ById<RequestId, std::shared_ptr<ActiveRequest>>;
 
+// Whether the host takes longer to choose a token than to wake a thread.
+bool takes_long(const AnswerRequest& request);
+
 // An ended step with its tokens.
 struct EndedRequests {
   Step step;
