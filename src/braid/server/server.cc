@@ -8,7 +8,10 @@
 #include <thread>
 
 #include "braid/base/clock.h"
+#include "braid/base/fnv.h"
+#include "braid/engine/describe_cluster.h"
 #include "braid/engine/engine.h"
+#include "braid/engine/world.h"
 
 namespace braid::server {
 namespace {
@@ -25,6 +28,22 @@ std::string now_text() {
   char text[32];
   const size_t n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
   return fmt::format("{}.{:03}Z", std::string_view(text, n), ms);
+}
+
+// Equal where a request alone gets the same text for the same seed: version, model, and what
+// decides the plan of its steps.
+std::string fingerprint_of(const ServerConfig& config, const Engine& engine) {
+  const EngineConfig& e = engine.config();
+  Fnv hash;
+  for (const std::string_view text :
+       {std::string_view(config.version), std::string_view(config.model),
+        std::string_view(e.schedule), std::string_view(e.decode), name(*e.kv_dtype)}) {
+    hash.add(text);
+  }
+  hash.add(identity(engine.loaded().model));
+  hash.add(e.device.cuda ? gpu_name(e.device.first_gpu()) : "cpu");
+  for (const int64_t n : {e.tp, e.ep, e.dp, static_cast<int>(config.sample_on_host)}) hash.add(n);
+  return fmt::format("fp_{:016x}", hash.value());
 }
 
 // A model's own name: its folder's or file's, without the ending.
@@ -114,6 +133,7 @@ void Server::Impl::load() {
                           .calls = calls,
                           .grammars = grammars.get(),
                           .name = name,
+                          .fingerprint = fingerprint_of(config, *engine),
                           .max_context = engine->max_context(),
                           .defaults = defaults_of(*engine),
                           .metrics = *metrics,

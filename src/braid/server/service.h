@@ -21,6 +21,7 @@ struct Service {
   CallFormat calls = CallFormat::none;  // likewise
   GrammarStore* grammars = nullptr;     // null in a build without grammars
   std::string name;                     // the model's name for clients
+  std::string fingerprint;              // equal for equal version, model and plan
   int64_t max_context = 0;              // tokens per sequence
   SamplingParams defaults;              // for fields missing in a request
   Metrics& metrics;

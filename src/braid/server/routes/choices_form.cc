@@ -29,7 +29,11 @@ Json usage_json(const std::vector<Choice>& choices, int choices_per_prompt) {
 }  // namespace
 
 Json ChoicesForm::head(const char* object) const {
-  return {{"id", common_.id}, {"object", object}, {"created", created_}, {"model", service_.name}};
+  return {{"id", common_.id},
+          {"object", object},
+          {"created", created_},
+          {"model", service_.name},
+          {"system_fingerprint", service_.fingerprint}};
 }
 
 StreamEvent ChoicesForm::chunk(Json choice, const std::vector<Choice>& choices) const {

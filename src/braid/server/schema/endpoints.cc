@@ -18,6 +18,7 @@ constexpr std::string_view kAnswers = R"json({
                    "total_tokens": {"type": "integer"}}},
   "ChatCompletion": {"type": "object", "required": ["id", "object", "created", "model", "choices",
     "usage"], "properties": {"object": {"const": "chat.completion"},
+      "system_fingerprint": {"type": "string"},
       "choices": {"type": "array", "items": {"type": "object",
         "required": ["index", "message", "finish_reason"], "properties": {
           "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
@@ -27,6 +28,7 @@ constexpr std::string_view kAnswers = R"json({
       "usage": {"$ref": "#/components/schemas/Usage"}}},
   "Completion": {"type": "object", "required": ["id", "object", "created", "model", "choices",
     "usage"], "properties": {"object": {"const": "text_completion"},
+      "system_fingerprint": {"type": "string"},
       "choices": {"type": "array", "items": {"type": "object",
         "required": ["index", "text", "finish_reason"], "properties": {
           "finish_reason": {"enum": ["stop", "length"]}, "text": {"type": "string"}}}},
