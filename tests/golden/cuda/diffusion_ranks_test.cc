@@ -7,10 +7,12 @@
 #include <map>
 
 #include "braid/engine/diffusion/flux_pipeline.h"
+#include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
 #include "golden/diffusion/case.h"
 #include "golden/diffusion/differences.h"
+#include "golden/diffusion/spoiled.h"
 #include "golden/support/forward.h"
 
 namespace braid::golden {
@@ -27,11 +29,10 @@ std::vector<float> normals(uint64_t seed, int64_t n) {
   return out;
 }
 
-// The velocities of two steps. Each runs twice, and gives the same bits.
-std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
+// Prepares two steps.
+void begin(FluxTransformer& transformer, const Picture& p) {
   const FluxConfig& c = transformer.config();
-  const auto text = normals(1, p.text * c.text_dim), pooled = normals(2, c.pooled_dim),
-             latents = normals(3, p.rows * p.columns * c.in_channels);
+  const auto text = normals(1, p.text * c.text_dim), pooled = normals(2, c.pooled_dim);
   const std::vector<float> sigmas = {1.0f, 0.4f};
   transformer.begin({.token_rows = p.rows,
                      .token_columns = p.columns,
@@ -39,6 +40,12 @@ std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
                      .pooled = pooled,
                      .sigmas = sigmas,
                      .guidance = 3.5f});
+}
+
+// The velocities of two steps. Each runs twice, and gives the same bits.
+std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
+  begin(transformer, p);
+  const auto latents = normals(3, p.rows * p.columns * transformer.config().in_channels);
   std::vector<float> all;
   for (int64_t step : {0, 1}) {
     const auto first = transformer.velocity(step, latents);
@@ -48,6 +55,19 @@ std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
     all.insert(all.end(), v.begin(), v.end());
   }
   return all;
+}
+
+// Random weights with heads of 64, which tensor cores take.
+PipelineParts small_flux() {
+  const std::string path = testing::TempDir() + "/tiny-flux-ranks.json";
+  std::ofstream(path) << R"({
+    "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
+    "transformer": {"in_channels": 16, "num_layers": 2, "num_single_layers": 2,
+                    "num_attention_heads": 4, "attention_head_dim": 64, "joint_attention_dim": 48,
+                    "pooled_projection_dim": 32, "axes_dims_rope": [16, 24, 24]},
+    "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
+            "use_post_quant_conv": false}})";
+  return random_flux(path, DType::bf16);
 }
 
 // A transformer and what makes one on other devices.
@@ -106,18 +126,33 @@ class CudaDiffusionRanks : public testing::TestWithParam<int> {
 
 // On tensor cores, where a Hopper GPU's attention takes keys as they arrive.
 TEST_P(CudaDiffusionRanks, VelocitiesInBf16) {
-  const std::string path = testing::TempDir() + "/tiny-flux-ranks.json";
-  std::ofstream(path) << R"({
-    "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
-    "transformer": {"in_channels": 16, "num_layers": 2, "num_single_layers": 2,
-                    "num_attention_heads": 4, "attention_head_dim": 64, "joint_attention_dim": 48,
-                    "pooled_projection_dim": 32, "axes_dims_rope": [16, 24, 24]},
-    "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
-            "use_post_quant_conv": false}})";
-  const PipelineParts parts = random_flux(path, DType::bf16);
+  const PipelineParts parts = small_flux();
   expect_one_gpus_velocity(
       {parts.transformer, *parts.transformer_weights, parts.random_transformer}, DType::bf16,
       GetParam(), {0.01, 0.02});
+}
+
+// The block behind which numbers are no longer finite has a name, on one GPU and over ranks.
+TEST_P(CudaDiffusionRanks, BlocksBeyondFiniteAreNamed) {
+  const PipelineParts parts = small_flux();
+  const std::pair<const char*, const char*> cases[] = {
+      {"x_embedder.bias", "before the blocks"},
+      {"transformer_blocks.1.ff.net.2.bias", "behind block 2 of 4"},
+      {"single_transformer_blocks.1.proj_out.bias", "behind block 4 of 4"}};
+  const Picture p = kPictures[2];
+  for (const auto& [weight, where] : cases) {
+    const Spoiled weights(parts.transformer_weights, weight);
+    for (const int ranks : {1, GetParam()}) {
+      SCOPED_TRACE(fmt::format("{} over {}", weight, ranks));
+      NetworkConfig network{.device = gpus_for(ranks)};
+      if (ranks > 1) network.mesh = sequence_mesh(SpMode::ring, {.devices = ranks}, 4);
+      FluxTransformer transformer(parts.transformer, weights, network);
+      begin(transformer, p);
+      const auto latents = normals(3, p.rows * p.columns * transformer.config().in_channels);
+      EXPECT_FALSE(all_finite(transformer.velocity(1, latents)));
+      EXPECT_EQ(transformer.first_block_beyond_finite(1, latents), where);
+    }
+  }
 }
 
 // The decoder, whose ranks divide a picture's rows: as one GPU in bf16, as the CPU in f32.

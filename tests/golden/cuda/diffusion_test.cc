@@ -114,6 +114,30 @@ TEST(CudaAutoencoder, PictureInBf16) {
   }
 }
 
+// Blended tiles: in f32 as diffusers' own, in bf16 as close as an exact decoding has to be.
+TEST(CudaAutoencoder, BlendedTiles) {
+  REQUIRE_GPU();
+  const SafetensorsFile golden(diffusion_golden("tiles.safetensors"));
+  for (const std::string kind : {"guided", "fast"}) {
+    SCOPED_TRACE(kind);
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const AutoencoderKlConfig c = read_autoencoder_kl_config(folder.config("vae"));
+    const Shape z = golden.get(kind + ".latents").shape;
+    std::vector<float> latents = tensor<float>(golden, kind + ".latents");
+    for (float& v : latents) v = (v - c.shift_factor) * c.scaling_factor;
+    const auto tiles = [&](DType dtype) {
+      VaeDecoder decoder(folder.config("vae"), folder.weights("vae"),
+                         {.device = kGpu, .dtype = dtype});
+      EXPECT_TRUE(decoder.tiles().divides(z[0], z[1]));
+      return decoder.decode_tiles(latents, z[0], z[1]);
+    };
+    const auto want = tensor<float>(golden, kind + ".image");
+    EXPECT_LT(worst_difference(tiles(DType::f32), want), 1e-4);
+    const double diffusers = diffusion_json("bf16_errors.json").at(kind).at("picture");
+    EXPECT_LT(relative_rms(tiles(DType::bf16), want), 2 * diffusers);
+  }
+}
+
 // The GPU makes the random weights that the CPU makes.
 TEST(CudaDiffusionRandom, WeightsAreTheCpus) {
   REQUIRE_GPU();

@@ -76,6 +76,64 @@ TEST_P(CudaVideoRanks, LatentsAndPixelsInF32) {
   }
 }
 
+// Both passes by turns, as one after another: in f32 on tiny pipelines, in bf16 with heads of 64.
+TEST_P(CudaVideoRanks, PassesByTurns) {
+  const VideoGrid grid{2, 4, 6};
+  const std::vector<int64_t> timesteps = {999, 500};
+  const auto predictions = [&](const JsonObject& json,
+                               const std::shared_ptr<const WeightSource>& weights,
+                               NetworkConfig network, const char* schedule) {
+    network.schedule = schedule;
+    CogVideoXTransformer transformer(json, weights, network);
+    const CogVideoXConfig& c = transformer.config();
+    std::vector<float> text(static_cast<size_t>(2 * 9 * c.text_dim)),
+        latents(static_cast<size_t>(grid.tokens() * c.token_dim())), all;
+    TorchGenerator(1).normals(text);
+    TorchGenerator(2).normals(latents);
+    transformer.begin({.grid = grid, .texts = 2, .text_states = text, .timesteps = timesteps});
+    EXPECT_EQ(transformer.by_turns(), std::string_view(schedule) == "cfg_passes");
+    // Twice: as single launches, and as a graph.
+    for (int64_t i : {0, 0, 1}) {
+      const auto made = transformer.predict(i, latents);
+      all.insert(all.end(), made.begin(), made.end());
+    }
+    return all;
+  };
+  const PipelineParts wide =
+      random_cogvideox(BRAID_TEST_DATA "/../configs/cogvideox-2b.json", DType::bf16,
+                       {{"num_layers", 2}, {"num_attention_heads", 4}});
+  bool same_bits = true;
+  for (int machines : {1, 2}) {
+    const Topology topology{.machines = machines, .devices = GetParam() / machines};
+    for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
+      for (DType dtype : {DType::f32, DType::bf16}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", to_string(topology), to_string(mode), name(dtype)));
+        const DiffusersFolder folder(tiny_pipeline("video_rotary"));
+        const bool tiny = dtype == DType::f32;
+        const JsonObject json = tiny ? folder.config("transformer") : wide.transformer;
+        NetworkConfig network{.device = gpus_for(GetParam()),
+                              .dtype = dtype,
+                              .random = tiny ? nullptr : wide.random_transformer};
+        try {
+          network.mesh = sequence_mesh(mode, topology, read_cogvideox_config(json).heads);
+        } catch (const Error& e) {
+          EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
+          continue;
+        }
+        auto weights = wide.transformer_weights;
+        if (tiny) weights = folder.weights("transformer");
+        const auto turns = predictions(json, weights, network, "cfg_passes");
+        for (const char* schedule : {"sequence_parallel", "sequential"}) {
+          const auto apart = predictions(json, weights, network, schedule);
+          EXPECT_LT(relative_rms(turns, apart), tiny ? 1e-6 : 0.01) << schedule;
+          same_bits = same_bits && turns == apart;
+        }
+      }
+    }
+  }
+  RecordProperty("same_bits", same_bits ? "yes" : "no");
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, CudaVideoRanks, testing::Values(2, 4));
 
 }  // namespace
