@@ -1,21 +1,25 @@
-// The encoders and the autoencoder of image pipelines at full width, on random weights:
-//   image_components_bench --benchmark_filter=decode
-// tools/bench_image_components.py times the same in PyTorch.
+// Parts of image pipelines at full width, on random weights:
+//   image_components_bench --threads=16 --benchmark_filter=decode
+// tools/bench_image_components.py times decoders and T5 in PyTorch, tools/peer/image all parts in
+// stable-diffusion.cpp.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <random>
+#include <string_view>
 
 #include "braid/engine/diffusion/network.h"
 #include "braid/model/autoencoder_kl.h"
+#include "braid/model/flux.h"
 #include "braid/model/t5_encoder.h"
 #include "braid/tensor/quant.h"
 
 namespace braid {
 namespace {
 
-constexpr int kThreads = 2;
+int threads = 2;  // --threads
 
 // The weights of a Program, random; those of norms are near 1.
 class RandomSource : public WeightSource {
@@ -63,55 +67,97 @@ class RandomSource : public WeightSource {
   std::string path_ = "random weights";
 };
 
-void run(benchmark::State& state, const Program& program, const std::string& input, bool ids) {
-  const RandomSource source(program);
-  Network network(program.name, source, {.threads = kThreads});
-  BoundNetwork& bound = network.plan("", [&] { return program; });
-  const ValueType& type = program.value(*program.find(input)).type;
-  std::mt19937 random(2);
-  if (ids) {
-    std::vector<int32_t> values(static_cast<size_t>(type.shape.elems()));
+// Ids of tokens, or normal numbers.
+void write_random(BoundNetwork& bound, const Value& input, std::mt19937& random) {
+  const auto n = static_cast<size_t>(input.type.shape.elems());
+  if (input.type.dtype == DType::i32) {
+    std::vector<int32_t> values(n);
     for (int32_t& x : values) x = static_cast<int32_t>(random() % 32000);
-    bound.write(input, values);
-  } else {
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(type.shape.elems()));
-    for (float& x : values) x = normal(random);
-    bound.write(input, values);
+    return bound.write(input.name, values);
   }
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& x : values) x = normal(random);
+  bound.write(input.name, values);
+}
+
+void run(benchmark::State& state, const Program& program) {
+  const RandomSource source(program);
+  Network network(program.name, source, {.threads = threads});
+  BoundNetwork& bound = network.plan("", [&] { return program; });
+  std::mt19937 random(2);
   double flops = 0;
   for (const Op& op : program.ops) flops += program.cost(op, {.extents = program.capacity}).flops;
-  for (auto _ : state) bound.run();
+  for (auto _ : state) {
+    state.PauseTiming();  // a run may reuse the memory of inputs
+    for (const Value& value : program.values) {
+      if (value.kind == ValueKind::input) write_random(bound, value, random);
+    }
+    state.ResumeTiming();
+    bound.run();
+  }
   state.counters["flops"] =
       benchmark::Counter(flops, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// Matrices in `dtype`, norms and biases (relative ones, too) in f32.
+WeightDtype matrices(DType dtype) {
+  return [dtype](std::string_view name) {
+    const bool small =
+        name.find("bias") != std::string_view::npos || name.find("norm") != std::string_view::npos;
+    return small ? DType::f32 : dtype;
+  };
+}
+
+void options(benchmark::internal::Benchmark* bench) {
+  bench->Unit(benchmark::kMillisecond)->UseRealTime()->MeasureProcessCPUTime();
 }
 
 // Flux.1's autoencoder: latents of side x side.
 void decode(benchmark::State& state) {
   const AutoencoderKlConfig config{
       .latent_channels = 16, .channels = {128, 256, 512, 512}, .post_quant = false};
-  run(state,
-      autoencoder_kl_decode(config, {.height = state.range(0), .width = state.range(0)},
-                            [](std::string_view) { return DType::f32; }),
-      "latents", false);
+  run(state, autoencoder_kl_decode(config, {.height = state.range(0), .width = state.range(0)},
+                                   matrices(DType::f32)));
 }
-BENCHMARK(decode)
-    ->Arg(32)
-    ->Arg(64)
-    ->Arg(128)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime()
-    ->MeasureProcessCPUTime();
+BENCHMARK(decode)->Arg(32)->Arg(64)->Arg(128)->Apply(options);
 
-// Layers of T5 XXL in bf16 (of 24), 512 tokens.
-void t5(benchmark::State& state) {
+// Layers of T5 XXL (of 24), 512 tokens.
+void t5(benchmark::State& state, DType dtype) {
   const T5EncoderConfig config{.vocab = 32128, .layers = state.range(0)};
-  run(state, t5_encoder(config, {.length = 512}, [](std::string_view) { return DType::bf16; }),
-      "token_ids", true);
+  run(state, t5_encoder(config, {.length = 512}, matrices(dtype)));
 }
-BENCHMARK(t5)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime()->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(t5, bf16, DType::bf16)->Arg(2)->Apply(options);
+BENCHMARK_CAPTURE(t5, f16, DType::f16)->Arg(2)->Apply(options);
+BENCHMARK_CAPTURE(t5, q8_0, DType::q8_0)->Arg(2)->Apply(options);
+
+// A step of Flux.1 with a block of two streams and two single blocks (of 19 and 38), 512 text
+// tokens, pictures of side x side pixels.
+void flux(benchmark::State& state, DType dtype) {
+  const FluxConfig config{.blocks = 1, .single_blocks = 2, .guidance = true};
+  const int64_t side = state.range(0) / 16;
+  run(state, flux_step(config, {.text = 512, .image = side * side}, matrices(dtype)));
+}
+BENCHMARK_CAPTURE(flux, f16, DType::f16)->Arg(512)->Arg(1024)->Apply(options);
+BENCHMARK_CAPTURE(flux, q8_0, DType::q8_0)->Arg(512)->Arg(1024)->Apply(options);
 
 }  // namespace
 }  // namespace braid
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  constexpr std::string_view kThreads = "--threads=";
+  std::vector<char*> others;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view option = argv[i];
+    if (option.starts_with(kThreads)) {
+      braid::threads = std::max(1, std::atoi(argv[i] + kThreads.size()));
+    } else {
+      others.push_back(argv[i]);
+    }
+  }
+  int count = static_cast<int>(others.size());
+  benchmark::Initialize(&count, others.data());
+  if (benchmark::ReportUnrecognizedArguments(count, others.data())) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

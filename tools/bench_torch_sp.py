@@ -16,7 +16,8 @@ has no answer; of each mode the fastest variant counts:
 and usp the ring. Every mode's results are compared with the first one's, those of a tiny shape with
 plain attention over everything in one process, where a large difference is an error.
 Times are of steps that follow each other, the longest rank's, medians. NVLink multicast is off.
---no-p2p makes NCCL go through host memory, as between machines. --device cpu checks the exchanges
+--no-p2p makes NCCL go through host memory, as between machines; --hosts makes it take machines for
+hosts: NVLink inside, sockets of the loopback between them. --device cpu checks the exchanges
 without GPUs (gloo, f32): --device cpu --machines 2x2 --shape tiny -r 1 --seconds 0.01
 """
 
@@ -55,6 +56,10 @@ def worker(rank, ranks, machines, args):
     os.environ["MASTER_PORT"] = str(args.port)
     if args.no_p2p:
         os.environ["NCCL_P2P_DISABLE"] = "1"
+    if args.hosts:
+        os.environ |= {"NCCL_HOSTID": f"machine-{rank // machines[1]}", "NCCL_SOCKET_IFNAME": "lo",
+                       "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_NTHREADS": "4",
+                       "NCCL_NSOCKS_PERTHREAD": "4"}
     cuda = args.device == "cuda"
     if cuda:
         torch.cuda.set_device(rank)
@@ -89,10 +94,11 @@ def worker(rank, ranks, machines, args):
         return float(value)
 
     def link_speed():
-        """Bytes/s each way of blocks sent and received at once, with the right neighbour."""
+        """Bytes/s each way of blocks sent and received at once, with ranks of the machines beside."""
         block = torch.empty((96 if cuda else 1) << 20, device=args.device, dtype=torch.uint8)
         into = torch.empty_like(block)
-        moves = [(block, (rank + 1) % ranks, into, (rank - 1) % ranks)]
+        away = machines[1] % ranks or 1
+        moves = [(block, (rank + away) % ranks, into, (rank - away) % ranks)]
         turn = lambda: modes.wait(all_ranks.exchange(moves))
         elapsed(turn, 3)
         return 3 * block.numel() / elapsed(turn, 3)
@@ -123,7 +129,9 @@ def worker(rank, ranks, machines, args):
         if cuda:
             print(f"# torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, NCCL "
                   f"{'.'.join(map(str, torch.cuda.nccl.version()))}"
-                  f"{', no peer access' if args.no_p2p else ''}, {ranks} GPUs{where}", flush=True)
+                  f"{', no peer access' if args.no_p2p else ''}"
+                  f"{', sockets between machines' if args.hosts else ''}, {ranks} GPUs{where}",
+                  flush=True)
         else:
             print(f"# torch {torch.__version__}, gloo, {ranks} CPU ranks{where}", flush=True)
     speed = link_speed()
@@ -189,6 +197,7 @@ def main():
     parser.add_argument("--repetitions", "-r", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a turn")
     parser.add_argument("--no-p2p", action="store_true", help="through host memory")
+    parser.add_argument("--hosts", action="store_true", help="sockets between machines")
     parser.add_argument("--no-compile", action="store_true", help="merge by plain operations")
     parser.add_argument("--port", type=int, default=29531)
     parser.add_argument("--json", default="")
