@@ -149,13 +149,18 @@ std::vector<TraceResult> measure(BenchTraceOptions& o, const std::string& model)
   }
   RequestLimits limits;
   limits.scheduler.max_step_tokens = 0;
+  FittedTimes times;  // outlives the engine
+  limits.on_step = [&times](const Step& step, double seconds) {
+    times.add(timed_rows(step), seconds);
+  };
   const auto engine = Engine::open({.model = model, .parallel = o.parallel, .limits = limits});
   // Steps of both kinds run once before: their plans and pages are made.
   engine->generate({.prompt = std::vector<int32_t>(64, 1), .max_tokens = 4, .ignore_eos = true});
+  times.clear();
   EngineReplay real = replay_on_engine(*engine, source_of(o), o.long_tokens);
   const ReplayConfig config{
       .scheduler = real.scheduler, .depth = real.depth, .long_tokens = o.long_tokens};
-  FittedTimes times(real.cost, real.between);
+  times.set_between(real.between);
   TraceReplay again = replay_trace(source_of(o), config, times);
   const int ranks = engine->config().tp;
   const std::string how = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");

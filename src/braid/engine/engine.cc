@@ -73,7 +73,8 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
       *runner_, loaded_->tokenizer, model.config().V, cache.kv_dtype, limits_,
       StepQueueOptions{.graph_bytes = limits.graph_bytes,
                        .on_host = limits.sample_on_host || divides,
-                       .say = limits.say});
+                       .say = limits.say,
+                       .on_step = limits.on_step});
 }
 
 Engine::~Engine() = default;

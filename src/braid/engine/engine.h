@@ -23,6 +23,8 @@ struct RequestLimits {
   int64_t graph_bytes = int64_t{1} << 30;
   bool sample_on_host = false;                       // slower on GPUs
   std::function<void(const std::string& line)> say;  // progress lines; may be empty
+  // As in StepQueueOptions.
+  std::function<void(const Step& step, double seconds)> on_step;
 };
 
 // Arguments of Engine::open.

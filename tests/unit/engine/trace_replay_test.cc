@@ -11,6 +11,8 @@
 #include "braid/engine/trace/simulated_times.h"
 #include "braid/engine/trace/trace_policy.h"
 #include "braid/engine/trace/trace_summary.h"
+#include "braid/io/trace_loads.h"
+#include "braid/schedule/micro_batch.h"
 
 namespace braid {
 namespace {
@@ -223,6 +225,80 @@ TEST(SimulatedTimes, AreTheLawThatWasProbed) {
                                   {.tokens = 1, .cached = 1999, .group = 1, .decode = true}})),
               5e-4 + 1e-5 + 3e-9 * 2000, 1e-9)
       << "the slower rank counts";
+}
+
+// A GPU: weights are read or multiplied, a prompt's tokens share the keys, and a token of an answer
+// reads each of its keys alone, at 30 times the price. Two fits see every step: the trace's, and
+// the scheduler's, in which all keys have one price and the latest steps count most.
+class GpuTimes final : public StepTimes {
+ public:
+  double seconds(std::span<const TimedRow> rows) override {
+    int64_t tokens = 0, keys = 0, own = 0;
+    for (const TimedRow& row : rows) {
+      tokens += row.tokens;
+      (row.decode ? own : keys) += attended_keys(row.cached, row.tokens);
+    }
+    const double s = 3e-4 + std::max(8e-4, 4.5e-6 * static_cast<double>(tokens)) +
+                     4e-10 * static_cast<double>(keys) + 1.1e-8 * static_cast<double>(own);
+    fitted.add(rows, s);
+    latest.add(tokens, keys + own, 1e3 * s);
+    return s;
+  }
+  FittedTimes fitted;
+  StepCostFit latest;
+};
+
+class LatestTimes final : public StepTimes {
+ public:
+  explicit LatestTimes(const StepCost& cost) : cost_(cost) {}
+  double seconds(std::span<const TimedRow> rows) override {
+    int64_t tokens = 0, keys = 0;
+    for (const TimedRow& row : rows) {
+      tokens += row.tokens;
+      keys += attended_keys(row.cached, row.tokens);
+    }
+    return 1e-3 * cost_.of(tokens, keys);
+  }
+
+ private:
+  const StepCost cost_;
+};
+
+TEST(FittedTimes, RepeatTheLoadOfAGpu) {
+  const ReplayConfig config{.scheduler = {.pages = 20000,
+                                          .page_size = 64,
+                                          .max_context = 66000,
+                                          .max_running = 32,
+                                          .max_step_tokens = 512},
+                            .depth = 2};
+  const auto times_with = [&](StepTimes& times) {
+    TraceScale scale;
+    scale.lengths = 0.5;
+    const TraceSource load =
+        scaled(generated_trace({.mix = "conversation", .rate = 6, .requests = 80}), scale);
+    return summarize(replay_trace(load, config, times), config, {}).all;
+  };
+  GpuTimes gpu;
+  const TraceTimes real = times_with(gpu), again = times_with(gpu.fitted);
+  EXPECT_NEAR(again.first.mean / real.first.mean, 1, 0.05);
+  EXPECT_NEAR(again.whole.mean / real.whole.mean, 1, 0.05);
+  LatestTimes latest(gpu.latest.cost());
+  EXPECT_GT(std::abs(times_with(latest).first.mean / real.first.mean - 1), 0.15);
+}
+
+// Steps of a kind that never ran cost what the other kind's do; time between steps is added.
+TEST(FittedTimes, KnowEitherKindOfSteps) {
+  FittedTimes times;
+  const TimedRow prompt{.tokens = 100}, answer{.tokens = 1, .cached = 50, .decode = true};
+  times.add({&prompt, 1}, 0.5);
+  EXPECT_NEAR(times.seconds({&prompt, 1}), 0.5, 1e-6);
+  EXPECT_GT(times.seconds({&answer, 1}), 0);
+  times.add({&answer, 1}, 0.25);
+  times.set_between(0.125);
+  EXPECT_NEAR(times.seconds({&answer, 1}), 0.375, 1e-6);
+  times.clear();
+  times.add({&answer, 1}, 0.5);
+  EXPECT_NEAR(times.seconds({&answer, 1}), 0.625, 1e-6);
 }
 
 TraceCluster cluster() {

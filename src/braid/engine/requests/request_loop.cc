@@ -43,6 +43,7 @@ struct RequestLoop::Impl {
         vocabulary(v),
         kv_dtype(kv),
         config(with_rows(c, runner.samples_on_device() && !options.on_host)),
+        on_step(options.on_step),
         scheduler(config),
         steps(runner.step_queue(complete(options, config, v)), scheduler, c.page_size, ends,
               [this] { tell([this] { ++masks_made; }); }),
@@ -91,6 +92,7 @@ struct RequestLoop::Impl {
   const int64_t vocabulary;
   const DType kv_dtype;
   const SchedulerConfig config;
+  const std::function<void(const Step&, double)> on_step;
   std::vector<int32_t> ends;  // end-of-generation ids
 
   mutable std::mutex mutex;
@@ -265,6 +267,7 @@ void RequestLoop::Impl::take() {
   waited += ended.waited;
   fit.add(step.tokens, step.attended, 1e3 * ended.seconds);
   scheduler.set_cost(fit.cost());
+  if (on_step) on_step(step, ended.seconds);
   stats.step_seconds += ended.seconds;
   stats.sample_seconds += ended.sample_seconds;
   size_t next = 0;
@@ -326,7 +329,6 @@ void RequestLoop::Impl::publish() {
   stats.last_turn = steady_seconds();
   stats.scheduler = scheduler.counts();
   stats.oldest_wait = scheduler.oldest_wait(steady_seconds());
-  stats.cost = fit.cost();
   stats.late_masks = steps.late_masks();
   stats.late_preparations = steps.late_preparations();
   const std::lock_guard lock(mutex);

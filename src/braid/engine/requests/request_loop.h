@@ -35,8 +35,7 @@ struct RequestStats {
   double sample_seconds = 0;  // of all steps: choosing tokens
   double last_turn = 0;       // when the loop last ended a step or an idle turn, steady clock
   double oldest_wait = 0;     // seconds
-  StepCost cost;
-  std::string error;  // the error that ended the loop; empty: none did
+  std::string error;          // the error that ended the loop; empty: none did
 
   void add_step(int64_t tokens) {
     ++steps;
@@ -54,8 +53,8 @@ class RequestLoop {
  public:
   // `config`'s pages, page size and context are those of the runner's cache. Runner and tokenizer
   // outlive the loop; nobody else steps the runner meanwhile. `vocabulary`: rows of the model's
-  // head. Of `options` the caller sets graph_bytes, on_host and say. Returns when every step that
-  // can be needed is planned.
+  // head. Of `options` the caller sets graph_bytes, on_host, say and on_step. Returns when every
+  // step that can be needed is planned.
   RequestLoop(Runner& runner, const Tokenizer& tokenizer, int64_t vocabulary, DType kv_dtype,
               const SchedulerConfig& config, const StepQueueOptions& options = {});
   // Ends all requests with AnswerReason::abort.

@@ -158,6 +158,7 @@ void Scheduler::add_decodes(Step& step) {
   for (const auto& [id, entry] : entries_) {
     if (entry->decodes() && !entry->done()) add_row(step, *entry, 1);
   }
+  step.decodes = std::ssize(step.rows);
 }
 
 std::vector<Scheduler::Entry*> Scheduler::prompts_by_age() {

@@ -63,6 +63,7 @@ struct StepRow {
 
 struct Step {
   std::vector<StepRow> rows;         // decodes first
+  int64_t decodes = 0;               // of these, tokens of answers
   std::vector<RequestId> expired;    // ended here after queue_timeout_s
   std::vector<RequestId> preempted;  // gave up their pages
   int64_t tokens = 0;

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "braid/engine/requests/non_negative_fit.h"
+
 namespace braid {
 
 // A linear model of a step's milliseconds by the step's size.
@@ -26,8 +28,7 @@ class StepCostFit {
  private:
   static constexpr double kKeep = 0.98;  // weight of earlier knowledge, per step
 
-  double products_[3][3] = {};  // sums of x x^T, x = (1, tokens, attended)
-  double answers_[3] = {};      // sums of x ms
+  NonNegativeFit<3> fit_{kKeep};
   StepCost cost_;
 };
 

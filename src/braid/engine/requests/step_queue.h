@@ -11,6 +11,8 @@
 
 namespace braid {
 
+struct Step;
+
 // Limits of a StepQueue.
 struct StepQueueOptions {
   int64_t sequences = 32;  // most sequences in a step, and number of slots
@@ -21,6 +23,8 @@ struct StepQueueOptions {
   int64_t graph_bytes = 0;  // device memory for plans and graphs made before the first step
   bool on_host = false;     // sample on the host even if the device can sample
   std::function<void(const std::string& line)> say;  // progress lines; may be empty
+  // Called by the loop's thread as a step ends, with the ranks' time; may be empty.
+  std::function<void(const Step& step, double seconds)> on_step;
 };
 
 // A sequence for a slot: its tokens so far, and rules for choosing further tokens.

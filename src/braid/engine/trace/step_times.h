@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <mutex>
 #include <span>
 
-#include "braid/engine/requests/step_cost.h"
+#include "braid/engine/requests/non_negative_fit.h"
 
 namespace braid {
 
@@ -22,15 +24,34 @@ class StepTimes {
   virtual double seconds(std::span<const TimedRow> rows) = 0;
 };
 
-// An engine's linear model fitted to its steps, and a time between two steps.
+// An engine's times, linear in a step's tokens and keys and fitted to the engine's steps, all of
+// which count alike. Answers alone and steps with tokens of prompts have each a fit: answers read
+// weights and keys, prompts multiply. So does a key: many tokens of a prompt share the read of a
+// key, a token of an answer reads each key alone. For any thread.
 class FittedTimes final : public StepTimes {
  public:
-  FittedTimes(const StepCost& cost, double between) : cost_(cost), between_(between) {}
+  // A step that ran.
+  void add(std::span<const TimedRow> rows, double seconds);
+  // Forgets all steps.
+  void clear();
+  // Seconds of the host between two steps, from now on part of each step.
+  void set_between(double seconds);
+
   double seconds(std::span<const TimedRow> rows) override;
 
  private:
-  const StepCost cost_;
-  const double between_;  // seconds
+  // Of a step: 1, tokens, keys of the prompts' tokens, keys of the answers' tokens.
+  using Fit = NonNegativeFit<4>;
+  struct Kind {
+    Fit fit;
+    Fit::Numbers cost{};
+    bool known = false;    // a step was added
+    bool current = false;  // `cost` holds all steps
+  };
+
+  std::mutex mutex_;
+  std::array<Kind, 2> kinds_;  // answers alone; steps with tokens of prompts
+  double between_ = 0;
 };
 
 }  // namespace braid

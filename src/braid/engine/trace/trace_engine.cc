@@ -64,6 +64,16 @@ class Sink final : public AnswerSink {
 
 }  // namespace
 
+std::vector<TimedRow> timed_rows(const Step& step) {
+  std::vector<TimedRow> rows;
+  for (const StepRow& row : step.rows) {
+    rows.push_back({.tokens = row.end - row.begin,
+                    .cached = row.begin,
+                    .decode = std::ssize(rows) < step.decodes});
+  }
+  return rows;
+}
+
 EngineReplay replay_on_engine(Engine& engine, const TraceSource& source, int64_t long_tokens) {
   Events events;
   const RequestStats before = engine.stats();
@@ -110,13 +120,13 @@ EngineReplay replay_on_engine(Engine& engine, const TraceSource& source, int64_t
   wait();
   if (events.error) throw Error(*events.error);
   const RequestStats after = engine.stats();
-  EngineReplay made{
-      .replay = std::move(events.replay), .scheduler = engine.limits(), .cost = after.cost};
+  EngineReplay made{.replay = std::move(events.replay), .scheduler = engine.limits()};
   // GPUs that sample have two steps under way (CudaStepQueue).
   if (engine.config().device.cuda && !engine.config().sp) made.depth = 2;
   made.replay.steps = after.steps - before.steps;
   made.replay.busy = after.step_seconds - before.step_seconds;
   made.replay.prompt_tokens = after.prompt_tokens - before.prompt_tokens;
+  if (made.depth > 1) return made;
   made.between =
       (after.host_seconds - before.host_seconds + after.sample_seconds - before.sample_seconds) /
       static_cast<double>(std::max<int64_t>(made.replay.steps, 1));

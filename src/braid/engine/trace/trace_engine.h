@@ -9,10 +9,13 @@ namespace braid {
 struct EngineReplay {
   TraceReplay replay;
   SchedulerConfig scheduler;  // the engine's
-  StepCost cost;              // fitted to its steps
-  double between = 0;         // seconds of the host between two steps, in the mean
-  size_t depth = 1;           // steps under way
+  // Seconds of the host between two steps, in the mean; 0 where the host works beside steps.
+  double between = 0;
+  size_t depth = 1;  // steps under way
 };
+
+// The rows of an engine's step.
+std::vector<TimedRow> timed_rows(const Step& step);
 
 // Submits each request of a trace to an engine as it arrives, and waits for all answers, which have
 // the trace's lengths whatever the model says. Fails as the source does, or with the first answer's
