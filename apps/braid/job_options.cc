@@ -18,9 +18,9 @@
 namespace braid::app {
 namespace {
 
-// Of the five seconds in which a failed job's process is promised to be gone, the driver takes up
-// to two and a half to free the process' GPU.
-constexpr std::chrono::milliseconds kGrace{2500};
+// Of the five seconds in which a failed job's process is promised to be gone, the driver may take
+// more than two to free the process' GPU.
+constexpr std::chrono::milliseconds kGrace{1500};
 
 // This process' arguments, as a line of text.
 std::string command_line() {
