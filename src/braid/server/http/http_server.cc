@@ -21,6 +21,18 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMaxPath = 2048;
 constexpr auto kUse = asio::use_awaitable;
 
+// Counts a request for its lifetime.
+class Busy {
+ public:
+  explicit Busy(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Busy() { --count_; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
 }  // namespace
 
 struct HttpServer::Impl {
@@ -72,14 +84,8 @@ struct HttpServer::Impl {
     try {
       while (co_await connection->read()) {
         const auto begin = Clock::now();
-        ++busy;
-        try {
-          co_await answer(*connection);
-        } catch (...) {
-          --busy;
-          throw;
-        }
-        --busy;
+        const Busy request(busy);  // until its log line is written
+        co_await answer(*connection);
         connection->end();
         const double took = std::chrono::duration<double>(Clock::now() - begin).count();
         if (log) log(*connection, connection->gone() ? 499 : connection->status(), took);
