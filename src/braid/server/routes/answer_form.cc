@@ -50,13 +50,12 @@ Json token_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>&
 Usage usage_of(const std::vector<Choice>& choices, int choices_per_prompt) {
   Usage usage;
   for (size_t i = 0; i < choices.size(); ++i) {
-    if (!choices[i].end) continue;
-    const AnswerEnd& end = *choices[i].end;
-    usage.answer += end.answer_tokens;
-    usage.reasoning += choices[i].reasoning_tokens;
+    const Choice& choice = choices[i];
+    usage.answer += choice.end ? choice.end->answer_tokens : choice.answer_tokens;
+    usage.reasoning += choice.reasoning_tokens;
     if (i % static_cast<size_t>(choices_per_prompt) != 0) continue;
-    usage.prompt += end.prompt_tokens;
-    usage.cached += end.cached_tokens;
+    usage.prompt += choice.prompt_length;
+    if (choice.end) usage.cached += choice.end->cached_tokens;
   }
   return usage;
 }

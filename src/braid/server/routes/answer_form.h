@@ -23,6 +23,8 @@ struct Choice {
   std::vector<ToolCall> calls;
   std::vector<SampledToken> tokens;  // if log-probabilities are wanted
   std::vector<SampledToken> prompt_tokens;
+  int64_t prompt_length = 0;     // tokens
+  int64_t answer_tokens = 0;     // so far
   int64_t reasoning_tokens = 0;  // set at the end
   // Up to the call that completes the answer; 0: the answer ends by itself. Tokens that are
   // computed until the request's end is noticed depend on time and do not count.

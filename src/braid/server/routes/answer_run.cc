@@ -74,6 +74,7 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
   for (size_t i = 0; i < requests.size(); ++i) {
     const int index = static_cast<int>(i);
     const auto sink = std::make_shared<ChannelSink>(channel, index, run.service.metrics);
+    run.choices[i].prompt_length = std::ssize(requests[i].prompt);
     try {
       submitted.add(index, loop.submit(std::move(requests[i]), sink));
     } catch (const Error& error) {
@@ -102,6 +103,7 @@ asio::awaitable<void> take_all(Run& run, std::vector<AnswerRequest>& requests,
     const auto index = static_cast<size_t>(event->index);
     Choice& choice = run.choices[index];
     AnswerParser& parts_of = parsers[index];
+    if (event->answer_tokens > 0) choice.answer_tokens = event->answer_tokens;
     if (event->end) {
       // A cancelled answer is whole if its parser wanted no more.
       const bool complete = event->end->reason != AnswerReason::abort || parts_of.done();
