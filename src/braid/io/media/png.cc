@@ -1,6 +1,7 @@
 #include "braid/io/media/png.h"
 
 #include <png.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <csetjmp>
@@ -58,6 +59,9 @@ bool write(Writer& w, const RgbImage& image) {
   png_set_IHDR(w.png, w.info, static_cast<png_uint_32>(image.width),
                static_cast<png_uint_32>(image.height), 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  // Pictures with noise: libpng's defaults take ten times as long for files 4% smaller.
+  png_set_filter(w.png, PNG_FILTER_TYPE_BASE, PNG_FILTER_UP);
+  png_set_compression_strategy(w.png, Z_RLE);
   png_set_sRGB(w.png, w.info, PNG_sRGB_INTENT_PERCEPTUAL);
   png_set_text(w.png, w.info, w.texts.data(), static_cast<int>(w.texts.size()));
   png_write_info(w.png, w.info);
