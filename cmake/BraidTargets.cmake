@@ -67,6 +67,8 @@ function(braid_test_program name folder)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE BRAID_TEST_DATA="${CMAKE_SOURCE_DIR}/tests"
                                              BRAID_BIN_DIR="${CMAKE_BINARY_DIR}/bin")
+  # A third less time to compile than -O3; the tested libraries keep theirs.
+  target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest GTest::gmock GTest::gtest_main)
   set(environment)
   if(BRAID_SANITIZE STREQUAL thread)
