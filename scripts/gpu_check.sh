@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and measures Braid on a machine with GPUs: scripts/gpu_check.sh [unit|dist|bench|sanitize|all]
-# The parts of bench (kernels, models, peers) and of sanitize (memcheck, racecheck) can be asked for alone.
+# The parts of bench (kernels, models, pairs, peers) and of sanitize (memcheck, racecheck) can be asked for alone.
 # GTEST_TOTAL_SHARDS and GTEST_SHARD_INDEX divide unit and dist over several GPUs.
 #   unit      every kernel against its reference, whole models against their goldens, on one GPU
 #   dist      collectives and models over several ranks, which share where there are too few GPUs
@@ -87,6 +87,7 @@ dist() {
 bench() {
   kernels
   models
+  pairs
   peers
 }
 
@@ -100,11 +101,10 @@ kernels() {
   table bench_experts "$bin/bench_cuda_experts"
   table bench_flux "$bin/bench_cuda_flux" configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
     --velocity "$out/velocity.f32"
-  [ "$gpus" -ge 2 ] && table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
 }
 
 models() {
-  local context family mode shape=(--device cuda --random-weights --config)
+  local context family shape=(--device cuda --random-weights --config)
   for context in 1024 4096 16384; do
     table "decode_7b_$context" "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d "$context"
   done
@@ -114,13 +114,17 @@ models() {
     table "prefill_$family" "$bin/braid" bench "${shape[@]}" "configs/$family.json" -p 8192 -n 0
   done
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
-  [ "$gpus" -ge 2 ] &&
-    table decode_7b_tp2 "$bin/braid" bench "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
-  [ "$gpus" -ge 2 ] &&
-    table attention_flux "$bin/braid" bench attention --shape flux-3072 --device cuda:0,1 --sp all -r 3
+}
+
+pairs() { # what takes two GPUs
+  local mode shape=(--random-weights --config)
+  [ "$gpus" -ge 2 ] || return 0
+  table bench_comm "$bin/bench_cuda_comm" --json "$out/comm.json"
+  table decode_7b_tp2 "$bin/braid" bench --device cuda "${shape[@]}" configs/llama-2-7b.json -p 0 -n 128 -d 1024 --tp 2
+  table attention_flux "$bin/braid" bench attention --shape flux-3072 --device cuda:0,1 --sp all -r 3
   for mode in ring ulysses; do
-    [ "$gpus" -ge 2 ] && table "prefill_8b_$mode" "$bin/braid" bench --random-weights --config configs/llama-3-8b.json \
-      --device cuda:0,1 --sp "$mode" -p 32768 -n 0
+    table "prefill_8b_$mode" "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json --device cuda:0,1 --sp "$mode" \
+      -p 32768 -n 0
   done
 }
 
@@ -178,7 +182,7 @@ sanitize() {
 }
 
 case $what in
-  unit | dist | bench | kernels | models | peers | sanitize | memcheck | racecheck) "$what" ;;
+  unit | dist | bench | kernels | models | pairs | peers | sanitize | memcheck | racecheck) "$what" ;;
   all)
     unit
     dist
