@@ -81,7 +81,12 @@ class Case {
 
  private:
   GemmPointers pointers() const {
-    return {x_.data, w_.data, bias_.data, residual_.data, y_.data, workspace_.data};
+    return {.x = x_.data,
+            .w = w_.data,
+            .bias = bias_.data,
+            .residual = residual_.data,
+            .y = y_.data,
+            .workspace = workspace_.data};
   }
 
   Gemm gemm_;
