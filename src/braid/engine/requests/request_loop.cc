@@ -304,8 +304,7 @@ void RequestLoop::Impl::hand_out(const std::shared_ptr<ActiveRequest>& request,
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
-  // Whether the next token takes a while.
-  const bool soon = request->slot < 0 && takes_long(request->request);
+  const bool soon = request->slot < 0 && takes_long(request->request);  // the next takes a while
   if (!ends_with(request->request, token.id)) outputs.token(request, token, facts, soon);
 }
 
