@@ -24,10 +24,10 @@ class StepTimes {
   virtual double seconds(std::span<const TimedRow> rows) = 0;
 };
 
-// An engine's times, linear in a step's tokens and keys and fitted to the engine's steps, all of
-// which count alike. Answers alone and steps with tokens of prompts have each a fit: answers read
-// weights and keys, prompts multiply. So does a key: many tokens of a prompt share the read of a
-// key, a token of an answer reads each key alone. For any thread.
+// An engine's times, linear in a step's tokens and keys and fitted to all steps alike. Steps of
+// answers alone, which read weights and keys, and steps with tokens of prompts, which multiply, have
+// a fit each. A key has two prices: tokens of a prompt share the read of a key, a token of an answer
+// reads each key alone. For any thread.
 class FittedTimes final : public StepTimes {
  public:
   // A step that ran.
