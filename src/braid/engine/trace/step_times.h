@@ -25,9 +25,9 @@ class StepTimes {
 };
 
 // An engine's times, linear in a step's tokens and keys and fitted to all steps alike. Steps of
-// answers alone, which read weights and keys, and steps with tokens of prompts, which multiply, have
-// a fit each. A key has two prices: tokens of a prompt share the read of a key, a token of an answer
-// reads each key alone. For any thread.
+// answers alone, which read weights and keys, and steps with tokens of prompts, which multiply,
+// have a fit each. A key has two prices: tokens of a prompt share the read of a key, a token of an
+// answer reads each key alone. For any thread.
 class FittedTimes final : public StepTimes {
  public:
   // A step that ran.

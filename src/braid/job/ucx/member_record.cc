@@ -2,6 +2,7 @@
 
 #include "braid/base/error.h"
 #include "braid/job/packing.h"
+#include "braid/job/ucx/greeting.h"
 
 namespace braid::job {
 
@@ -22,13 +23,14 @@ MemberRecord MemberRecord::read(const std::string& bytes) {
 }
 
 void require_same_libraries(const std::vector<std::string>& records) {
-  const MemberRecord first = MemberRecord::read(records.at(0));
+  const auto greeting = [&](size_t p) {
+    const MemberRecord record = MemberRecord::read(records.at(p));
+    return Greeting{
+        .process = static_cast<int>(p), .host = record.host, .libraries = record.libraries};
+  };
   for (size_t p = 1; p < records.size(); ++p) {
-    const MemberRecord other = MemberRecord::read(records[p]);
-    if (other.libraries == first.libraries) continue;
-    fail(ErrorCode::kInvalidArgument,
-         "libraries differ: rank 0 on {} has '{}', rank {} on {} has '{}'", first.host,
-         first.libraries, p, other.host, other.libraries);
+    const std::string refusal = difference(greeting(0), greeting(p));
+    if (!refusal.empty()) throw Error(ErrorCode::kInvalidArgument, refusal);
   }
 }
 
