@@ -1,4 +1,4 @@
-// Libraries of a job's processes that do not match, or are not there.
+// A job is refused if its processes have different libraries, or the build has no UCX.
 #include "cli/job_program.h"
 
 namespace braid::golden {

@@ -1,4 +1,4 @@
-// Details of requests and answers that clients rely on.
+// Fields of requests and answers on which clients rely.
 #include <algorithm>
 
 #include "server/fixture.h"
@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kHalf = 0xc3;  // the token of a byte that begins a character of two
+constexpr int kHalf = 0xc3;  // a token: the first byte of a character of two bytes
 
 Json chat_of(Json more) {
   Json body = {{"messages", {{{"role", "user"}, {"content", "tell me"}}}},

@@ -29,7 +29,7 @@ TEST_P(CudaDecodeForms, EqualGoldens) {
         "fused:split=head,scope=projected,exchange=memory"}) {
     const bool by_heads = form.find("split=head") != std::string::npos;
     for (const int tp : {1, 2, 4}) {
-      // Blocks of ranks take the kernel of several tokens, which divides keys alone.
+      // Over ranks, blocks use the kernel for several tokens; the kernel has no split by heads.
       if (tp > usable_gpus() || (by_heads && tp > 1)) continue;
       SCOPED_TRACE(fmt::format("{}, tp {}", form, tp));
       RunnerConfig config = cuda_runner(tp);

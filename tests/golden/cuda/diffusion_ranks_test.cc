@@ -57,7 +57,7 @@ std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
   return all;
 }
 
-// Random weights with heads of 64, which tensor cores take.
+// A small Flux with random weights; its heads of 64 run on tensor cores.
 PipelineParts small_flux() {
   const std::string path = testing::TempDir() + "/tiny-flux-ranks.json";
   std::ofstream(path) << R"({
