@@ -29,10 +29,10 @@ class Sink final : public AnswerSink {
     const int64_t tokens = piece.answer_tokens - seen_;
     if (tokens == 0) return true;
     const std::lock_guard lock(events_.mutex);
-    // A piece's tokens come together; the very first token has no gap.
-    const double gap = seen_ == 0 ? 0 : (now - last_) / static_cast<double>(tokens);
-    for (int64_t i = seen_ == 0 ? 1 : 0; i < tokens; ++i) {
-      events_.replay.gaps.push_back({static_cast<float>(gap), long_prompt_});
+    if (seen_ == 0) {
+      first_piece_ = {now, tokens};
+    } else {
+      add_gaps(tokens, now - last_);
     }
     seen_ = piece.answer_tokens;
     last_ = now;
@@ -42,6 +42,7 @@ class Sink final : public AnswerSink {
   void on_end(const AnswerEnd& end) override {
     const std::lock_guard lock(events_.mutex);
     ReplayedRequest& r = events_.replay.requests[index_];
+    add_gaps(first_piece_.tokens - 1, first_piece_.at - end.times.first_token);
     r.output = end.answer_tokens;
     r.cached = end.cached_tokens;
     r.first = end.times.first_token - start_;
@@ -54,10 +55,22 @@ class Sink final : public AnswerSink {
   }
 
  private:
+  // A piece's tokens come together: each has the same part of the seconds since the last before.
+  void add_gaps(int64_t tokens, double seconds) {
+    const TokenGap gap = {static_cast<float>(seconds / static_cast<double>(tokens)), long_prompt_};
+    for (int64_t i = 0; i < tokens; ++i) events_.replay.gaps.push_back(gap);
+  }
+
+  struct Piece {
+    double at = 0;
+    int64_t tokens = 0;
+  };
+
   Events& events_;
   const size_t index_;
   const double start_;
   const bool long_prompt_;
+  Piece first_piece_;  // when its first token was sampled, the answer's end tells
   int64_t seen_ = 0;
   double last_ = 0;
 };
