@@ -240,6 +240,7 @@ Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
   return {
       {"timings",
        {{"load_ms", load_ms},
+        {"encoders_ms", timings.encoders_ms},
         {"encode_ms", timings.encode_ms},
         {"prepare_ms", timings.prepare_ms},
         {"step_ms", timings.step_ms},

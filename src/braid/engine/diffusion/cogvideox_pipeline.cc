@@ -261,14 +261,21 @@ void CogVideoXPipeline::check(const VideoRequest& r) const {
 std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& request,
                                                           VideoResult& result) {
   std::vector<std::vector<float>> texts;
-  if (folder_) make_encoder();
+  const int64_t length = request.text_tokens;
+  const auto encoded = [&](const std::string& prompt) {
+    Lap lap;
+    make_encoder();
+    t5_->prepare(length);
+    result.timings.encoders_ms += lap.ms();
+    return t5_->encode(prompt, length);
+  };
   const auto add = [&](const std::string& prompt, std::string_view what) {
-    EncodedPrompt made =
-        t5_ ? t5_->encode(prompt, request.text_tokens)
-            : random_prompt(texts.size() + 1, request.text_tokens * transformer().text_dim);
+    EncodedPrompt made = folder_
+                             ? prompts_.get("t5", prompt, length, [&] { return encoded(prompt); })
+                             : random_prompt(texts.size() + 1, length * transformer().text_dim);
     if (!made.cut.empty()) {
       result.remarks.push_back(fmt::format("the {} has more than {} tokens: this was cut off: {}",
-                                           what, request.text_tokens, made.cut));
+                                           what, length, made.cut));
       if (request.strict) fail(ErrorCode::kInvalidArgument, "{}", result.remarks.back());
     }
     result.tokens = made.tokens;
@@ -276,7 +283,7 @@ std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& re
   };
   if (request.guidance > 1) add(request.negative, "negative prompt");
   add(request.prompt, "prompt");
-  if (!t5_) result.remarks.emplace_back("random numbers are in the place of the prompt");
+  if (!folder_) result.remarks.emplace_back("random numbers are in the place of the prompt");
   return texts;
 }
 
@@ -350,7 +357,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   if (!goes_on(Stage::encode, 0, 0)) return result;
   Lap lap;
   const auto texts = encode(request, result);
-  result.timings.encode_ms = lap.ms();
+  result.timings.encode_ms = lap.ms() - result.timings.encoders_ms;
   if (!goes_on(Stage::prepare, 0, 0)) return result;
   const auto begin_steps = [&] {
     begin(texts, {.grid = {shape.token_frames(), shape.token_rows(), shape.token_columns()},

@@ -10,7 +10,7 @@
 #include "braid/engine/diffusion/cogvideox_transformer.h"
 #include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
-#include "braid/engine/diffusion/text_encoders.h"
+#include "braid/engine/diffusion/prompt_cache.h"
 #include "braid/engine/diffusion/video_decoder.h"
 
 namespace braid {
@@ -132,6 +132,7 @@ class CogVideoXPipeline {
   std::vector<std::unique_ptr<CogVideoXTransformer>> passes_;  // all passes, or one each
   std::optional<VideoDecoder> vae_;
   std::optional<T5Encoder> t5_;
+  PromptCache prompts_;
 };
 
 }  // namespace braid

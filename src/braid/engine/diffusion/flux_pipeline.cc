@@ -199,9 +199,22 @@ void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
     result.remarks.emplace_back("random numbers are in the place of the prompt");
     return;
   }
-  make_encoders();
-  pooled_ = clip_->encode(request.prompt);
-  text_ = t5_->encode(request.prompt, request.text_tokens);
+  const auto& prompt = request.prompt;
+  const int64_t length = request.text_tokens;
+  text_ = prompts_.get("t5", prompt, length, [&] {
+    Lap lap;
+    make_encoders();
+    t5_->prepare(length);
+    result.timings.encoders_ms += lap.ms();
+    return t5_->encode(prompt, length);
+  });
+  pooled_ = prompts_.get("clip", prompt, 0, [&] {
+    Lap lap;
+    make_encoders();
+    clip_->prepare();
+    result.timings.encoders_ms += lap.ms();
+    return clip_->encode(prompt);
+  });
   result.clip_tokens = pooled_.tokens;
   result.t5_tokens = text_.tokens;
   if (!text_.cut.empty()) {
@@ -244,7 +257,7 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   if (!goes_on(Stage::encode, 0, 0)) return result;
   Lap lap;
   encode(request, result);
-  result.timings.encode_ms = lap.ms();
+  result.timings.encode_ms = lap.ms() - result.timings.encoders_ms;
   if (!goes_on(Stage::prepare, 0, 0)) return result;
 
   const std::vector<float> sigmas = flow_match_sigmas(sampler_, request.steps, shape.tokens());

@@ -12,7 +12,7 @@
 #include "braid/engine/diffusion/latents.h"
 #include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
-#include "braid/engine/diffusion/text_encoders.h"
+#include "braid/engine/diffusion/prompt_cache.h"
 #include "braid/engine/diffusion/vae_decoder.h"
 #include "braid/io/diffusers_folder.h"
 #include "braid/io/media/rgb_image.h"
@@ -126,6 +126,7 @@ class FluxPipeline {
   std::optional<VaeDecoder> vae_;
   std::optional<ClipEncoder> clip_;
   std::optional<T5Encoder> t5_;
+  PromptCache prompts_;
   EncodedPrompt pooled_, text_;  // of the request
 };
 

@@ -29,10 +29,14 @@ ClipEncoder::ClipEncoder(const DiffusersFolder& folder, const NetworkConfig& net
   network_.check({&program, 1}, clip_text_ignores);
 }
 
+BoundNetwork& ClipEncoder::bound() {
+  return network_.plan(
+      "one", [&] { return clip_text(config_, 1, config_.positions, network_.dtype_of()); });
+}
+
 EncodedPrompt ClipEncoder::encode(const std::string& prompt) {
   const PaddedPrompt padded = padded_prompt(tokenizer_, prompt, config_.positions);
-  BoundNetwork& network = network_.plan(
-      "one", [&] { return clip_text(config_, 1, config_.positions, network_.dtype_of()); });
+  BoundNetwork& network = bound();
   std::vector<int32_t> positions(padded.ids.size());
   std::iota(positions.begin(), positions.end(), 0);
   const auto end = std::ranges::find(padded.ids, tokenizer_.special().eos);
@@ -64,11 +68,15 @@ int64_t T5Encoder::value_bytes(int64_t length) const {
   return network_.value_bytes(t5_encoder(config_, {.length = length}, network_.dtype_of()));
 }
 
-EncodedPrompt T5Encoder::encode(const std::string& prompt, int64_t length) {
-  const PaddedPrompt padded = padded_prompt(tokenizer_, prompt, length);
-  BoundNetwork& network = network_.plan(fmt::format("length {}", length), [&] {
+BoundNetwork& T5Encoder::bound(int64_t length) {
+  return network_.plan(fmt::format("length {}", length), [&] {
     return t5_encoder(config_, {.length = length}, network_.dtype_of());
   });
+}
+
+EncodedPrompt T5Encoder::encode(const std::string& prompt, int64_t length) {
+  const PaddedPrompt padded = padded_prompt(tokenizer_, prompt, length);
+  BoundNetwork& network = bound(length);
   network.write("token_ids", padded.ids);
   network.run();
   const auto states = network.output(0);

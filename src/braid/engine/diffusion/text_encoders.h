@@ -25,6 +25,7 @@ class ClipEncoder {
   // Fails as the readers of the files and Network::check do.
   ClipEncoder(const DiffusersFolder& folder, const NetworkConfig& network,
               const std::string& variant);
+  void prepare() { bound(); }  // plans, and moves weights to the device: the first use does, too
   EncodedPrompt encode(const std::string& prompt);
   int64_t value_bytes() const;                     // while it encodes
   int64_t width() const { return config_.width; }  // C
@@ -32,6 +33,8 @@ class ClipEncoder {
   int64_t positions() const { return config_.positions; }  // tokens of a text
 
  private:
+  BoundNetwork& bound();
+
   Tokenizer tokenizer_;
   std::unique_ptr<WeightSource> weights_;
   ClipTextConfig config_;
@@ -44,12 +47,15 @@ class T5Encoder {
  public:
   T5Encoder(const DiffusersFolder& folder, const NetworkConfig& network, const std::string& variant,
             const std::string& suffix = "");
+  void prepare(int64_t length) { bound(length); }  // as ClipEncoder's
   EncodedPrompt encode(const std::string& prompt, int64_t length);
   int64_t value_bytes(int64_t length) const;
   int64_t width() const { return config_.width; }  // C
   const Network& network() const { return network_; }
 
  private:
+  BoundNetwork& bound(int64_t length);
+
   Tokenizer tokenizer_;
   std::unique_ptr<WeightSource> weights_;
   T5EncoderConfig config_;

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <string>
+#include <utility>
+
+#include "braid/engine/diffusion/text_encoders.h"
+
+namespace braid {
+
+// The latest prompts as text encoders read them: a repeated prompt costs no encoding, and needs no
+// encoder in memory. One thread at a time.
+class PromptCache {
+ public:
+  static constexpr size_t kPrompts = 16;  // 512 states of T5 XXL have 8 MiB
+
+  // The prompt by the named encoder with `length` tokens: the kept one, or a new one of `encode`.
+  // Beyond kPrompts the least recently used goes. The reference lives until the next get().
+  const EncodedPrompt& get(const std::string& encoder, const std::string& prompt, int64_t length,
+                           const std::function<EncodedPrompt()>& encode);
+
+ private:
+  std::list<std::pair<std::string, EncodedPrompt>> kept_;  // the most recently used in front
+};
+
+}  // namespace braid
