@@ -179,6 +179,7 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
                               int rank) const {
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
   const bool stores = op.def->remote == RemoteUse::stores;
+  const double asked = op.def->remote == RemoteUse::pulls ? profile_.pull_seconds : 0;
   double on_device = 0;
   for (const Transfer& move : op.def->transfers(op.attrs, in, work)) {
     double latency = 0;
@@ -204,7 +205,8 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
     if (stores) {
       cost.tiles = kTiles;
     } else {
-      cost.latency = std::max(cost.latency, move.incoming ? 2 * latency : latency);
+      const double answer = transfer.seconds > 0 ? asked : 0;
+      cost.latency = std::max(cost.latency, answer + (move.incoming ? 2 * latency : latency));
     }
   }
   cost.memory += 2 * on_device / profile_.memory_bytes_per_second;

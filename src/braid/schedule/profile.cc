@@ -224,6 +224,7 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
   if (reader.has("collective_units")) {
     p.collective_units = reader.number("collective_units", 0, p.units);
   }
+  if (reader.has("pull_seconds")) p.pull_seconds = reader.number("pull_seconds", 0, 10);
   if (reader.has("product_tiles")) p.product_tiles = reader.number("product_tiles", 1, 1e3);
   Reader links = reader.object("links");
   p.machine_link = read_link(links.object("machine"));
@@ -270,6 +271,7 @@ std::string to_json(const Profile& p) {
       {"unit_bytes_per_second", rounded(p.unit_bytes_per_second)},
       {"collective_seconds", rounded(p.collective_seconds)},
       {"emulated_message_seconds", rounded(p.emulated_message_seconds)},
+      {"pull_seconds", rounded(p.pull_seconds)},
       {"collective_units", p.collective_units},
       {"product_tiles", p.product_tiles},
       {"links", {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}}},

@@ -62,6 +62,9 @@ struct Profile {
   double collective_seconds = 0;             // for each collective, beyond link latencies
   // The same for each awaited message on emulated links: threads sleep there.
   double emulated_message_seconds = 0;
+  // Of a pull, beyond link latencies: a GPU's stream asks a thread of the host for the copies, and
+  // hears of their end.
+  double pull_seconds = 0;
   // Units that a collective takes from computation beside it, in CTAs and in power; 0: the units
   // that move its data.
   double collective_units = 0;

@@ -18,7 +18,8 @@ constexpr int64_t kMost = 65536, kPageSize = 64;
 class Choice {
  public:
   // With a layer of Llama-3-8B on GPUs of a machine; kernels wait inside like those of `like`.
-  Choice(int ranks, const KernelCatalog* like) : backend_(like) {
+  Choice(int ranks, const KernelCatalog* like, const Profile& profile = load_profile("h200"))
+      : backend_(like) {
     shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
     shape_.config.layers = 1;
     shape_.config.windows.resize(1);
@@ -37,7 +38,7 @@ class Choice {
           std::vector(static_cast<size_t>(mesh.ranks()), &backend_.catalog()), mesh.topology,
           mesh));
     }
-    choice_.emplace(planners_, find_strategy("sequence_parallel"), load_profile("h200"));
+    choice_.emplace(planners_, find_strategy("sequence_parallel"), profile);
   }
 
   const SequenceMesh& choose(int64_t tokens, int64_t cached = 0, bool alone = true) {
@@ -57,6 +58,16 @@ class Choice {
 TEST(PromptChoice, PricesTheCallsThatTheKernelsTake) {
   EXPECT_EQ(Choice(8, nullptr).choose(3840).mode, SpMode::ulysses);
   EXPECT_EQ(Choice(8, &any_phases).choose(3840).mode, SpMode::torus);
+}
+
+// Of 512 tokens a rank, too few to hide three pulls that a host starts one after the other, four
+// H100 were fastest as ulysses.
+TEST(PromptChoice, CountsTheAnswersOfPulls) {
+  Profile h100 = load_profile("h100");
+  EXPECT_EQ(Choice(4, &any_phases, h100).choose(2048).mode, SpMode::ulysses);
+  EXPECT_EQ(Choice(4, &any_phases, h100).choose(32768).mode, SpMode::ring);
+  h100.pull_seconds = 0;
+  EXPECT_EQ(Choice(4, &any_phases, h100).choose(2048).mode, SpMode::ring);
 }
 
 TEST(PromptChoice, LengthsOfASizeShareAChoice) {

@@ -7,6 +7,8 @@
 #include "braid/ops/dense_attention.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
+#include "braid/ops/one_sided.h"
+#include "unit/schedule/planned_attention.h"
 #include "unit/schedule/toy_ops.h"
 
 namespace braid {
@@ -47,6 +49,22 @@ TEST(CostModel, RatesFollowRowsBetweenTheirPoints) {
   const Profile profile = profile_with({rate});
   EXPECT_DOUBLE_EQ(seconds(profile, program, 4), 2.0 * 4 * kN * kK / 200);
   EXPECT_DOUBLE_EQ(seconds(profile, program, 16), 2.0 * 16 * kN * kK / 400);
+}
+
+// What a pull asks a host for takes its time, whatever is moved; a push is a kernel's work.
+TEST(CostModel, APullWaitsForItsAnswer) {
+  Profile profile = load_profile("h200");
+  const auto seconds = [&](SpMode mode, const OpDef& def, double asked) {
+    profile.pull_seconds = asked;
+    const PlannedAttention planned = planned_attention({.mode = mode, .stages = true});
+    const Program& program = planned.programs[0];
+    const auto op = std::ranges::find(program.ops, &def, &Op::def);
+    return CostModel(profile, planned.mesh.topology)
+        .seconds(program, *op, {.extents = {.sequence = 1}});
+  };
+  EXPECT_NEAR(seconds(SpMode::ring, ops::kPull, 2e-5) - seconds(SpMode::ring, ops::kPull, 0), 2e-5,
+              1e-12);
+  EXPECT_EQ(seconds(SpMode::ulysses, ops::kPush, 2e-5), seconds(SpMode::ulysses, ops::kPush, 0));
 }
 
 TEST(CostModel, TheDtypeOfTheWeightPicksTheRate) {

@@ -27,6 +27,7 @@ Profile sample() {
   p.cluster_link = {5.5e10, 5e-6, true};
   p.collective_units = 96;
   p.product_tiles = 1;
+  p.pull_seconds = 1.8e-5;
   p.rates.push_back({"add", "", Rate::Unit::bytes, true, {{1, 2e9}, {32, 4.5e10}}, 2, 64});
   return p;
 }
@@ -114,7 +115,9 @@ TEST(Profile, NamesTheFieldTheValueAndWhatIsAllowed) {
   EXPECT_EQ(error_of(changed("/format", 2)), "p.json: format is 2; wanted is 1");
   EXPECT_EQ(error_of("[]"), "p.json: the profile is []; wanted is an object");
   Json json = Json::parse(to_json(sample()));
-  for (const char* later : {"activations", "collective_units", "product_tiles"}) json.erase(later);
+  for (const char* later : {"activations", "collective_units", "product_tiles", "pull_seconds"}) {
+    json.erase(later);
+  }
   EXPECT_EQ(error_of(json.dump()), "") << "profiles of before are still read";
   json.erase("memory_bytes_per_second");
   EXPECT_NE(error_of(json.dump()).find("memory_bytes_per_second is missing"), std::string::npos);
