@@ -27,6 +27,7 @@ import torch
 from gguf import GGUFReader, dequantize
 
 SCORING, PROBES, SINKS, RECENT = 32, 64, 4, 16
+ROWS = 512  # of logits at a time
 
 
 class Model:
@@ -191,14 +192,22 @@ def dense(layer, q, k, v):
 
 def perplexity(logits, ids, first):
     """As braid perplexity scores a chunk: the ids from `first` on."""
-    return math.exp(torch.nn.functional.cross_entropy(logits[first - 1:-1], ids[first:]).item())
+    lost = 0.0
+    for at in range(first, len(ids), ROWS):
+        end = min(at + ROWS, len(ids))
+        lost += torch.nn.functional.cross_entropy(logits[at - 1:end - 1], ids[at:end],
+                                                  reduction="sum").item()
+    return math.exp(lost / (len(ids) - first))
 
 
 def compare(model, ids, want, attend):
     logits = model.forward(ids, attend)
-    p, q = want.log_softmax(-1), logits.log_softmax(-1)
-    kl = (p.exp() * (p - q)).sum(-1).mean().item()
-    return logits, kl, (p.argmax(-1) == q.argmax(-1)).double().mean().item()
+    kl = same = 0.0
+    for at in range(0, len(ids), ROWS):
+        p, q = (x[at:at + ROWS].log_softmax(-1) for x in (want, logits))
+        kl += (p.exp() * (p - q)).sum().item()
+        same += (p.argmax(-1) == q.argmax(-1)).sum().item()
+    return logits, kl / len(ids), same / len(ids)
 
 
 def main():
