@@ -11,7 +11,7 @@ namespace braid {
 
 // Pointers by rising ids. A walk or a lookup reads one block of memory: a tree would wait for
 // memory at each node, since a step pushes all bookkeeping out of the caches. Adding and erasing
-// move the later pointers.
+// move the later pointers. A lookup remembers its place: not for several threads.
 template <class Id, class Pointer>
 class ById {
  public:
@@ -23,9 +23,9 @@ class ById {
   auto end() const { return items_.end(); }
   bool empty() const { return items_.empty(); }
 
-  // end() without such an id.
-  auto find(Id id) { return find_in(items_, id); }
-  auto find(Id id) const { return find_in(items_, id); }
+  // end() without such an id. Fast if ids are asked for in order, as a step does.
+  auto find(Id id) { return items_.begin() + place(id); }
+  auto find(Id id) const { return items_.begin() + place(id); }
   bool contains(Id id) const { return find(id) != end(); }
   const Pointer& at(Id id) const {
     const auto it = find(id);
@@ -41,12 +41,20 @@ class ById {
   void erase(typename std::vector<Item>::const_iterator it) { items_.erase(it); }
 
  private:
-  static auto find_in(auto& items, Id id) {
-    const auto it = std::ranges::lower_bound(items, id, {}, &Item::first);
-    return it != items.end() && it->first == id ? it : items.end();
+  std::ptrdiff_t place(Id id) const {
+    for (const size_t guess : {found_ + 1, found_}) {
+      if (guess >= items_.size() || items_[guess].first != id) continue;
+      found_ = guess;
+      return static_cast<std::ptrdiff_t>(guess);
+    }
+    const auto it = std::ranges::lower_bound(items_, id, {}, &Item::first);
+    if (it == items_.end() || it->first != id) return std::ssize(items_);
+    found_ = static_cast<size_t>(it - items_.begin());
+    return it - items_.begin();
   }
 
   std::vector<Item> items_;
+  mutable size_t found_ = 0;  // the last place found; erased items may have left another id there
 };
 
 // Asks for all cache lines of [begin, end) at once; returns before the first has come.
