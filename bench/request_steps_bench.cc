@@ -1,12 +1,15 @@
 // What the engine's thread of a server does for a step in which every request gets a token, without
 // any kernel: the next step, its batch, the tokens of the step that ended. Thread CPU time. `cold`:
-// each step pushes everything else out of the caches, as reading a model's weights does.
+// each step pushes everything else out of the caches, as reading a model's weights does. `writer`:
+// tokens are also handed to the thread that makes their text.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
 #include <deque>
 #include <memory>
 
+#include "braid/base/clock.h"
+#include "braid/engine/requests/answer_outputs.h"
 #include "braid/engine/requests/request_steps.h"
 #include "report.h"
 
@@ -63,7 +66,7 @@ struct Nobody : AnswerSink {
   void on_end(const AnswerEnd&) override {}
 };
 
-void step(benchmark::State& state, bool cold) {
+void step(benchmark::State& state, bool cold, bool writer) {
   const int64_t n = state.range(0);
   const SchedulerConfig config{.pages = n * (kPrompt + kAnswer) / 64 + n,
                                .max_context = kPrompt + kAnswer,
@@ -89,13 +92,21 @@ void step(benchmark::State& state, bool cold) {
     active.add(id, std::make_shared<ActiveRequest>(id, std::move(request), tokenizer, ends,
                                                    DType::f32, std::make_shared<Nobody>()));
   }
-  int64_t rows = 0, tokens = 0;
+  AnswerOutputs outputs([](const ActiveRequest&, bool) {});
+  int64_t rows = 0;
+  const auto hand_out = [&](const std::shared_ptr<ActiveRequest>& request,
+                            const SampledToken& token) {
+    ++request->facts.answer_tokens;
+    request->facts.times.last_token = steady_seconds();
+    if (writer) outputs.token(*request, token, false);
+  };
   const auto turn = [&] {
     const Step next = scheduler.next(0);
     rows = next.tokens == std::ssize(next.rows) ? std::ssize(next.rows) : 0;
     if (!next.empty()) steps.put(next, active);
     if (!steps.full()) return;
-    const EndedRequests ended = steps.take(active, [&](const auto&, const auto&) { ++tokens; });
+    const EndedRequests ended = steps.take(active, hand_out);
+    if (writer) outputs.wake();
     for (const StepRow& row : ended.step.rows) {
       if (row.sample) steps.prepare(active.at(row.id));
     }
@@ -109,13 +120,25 @@ void step(benchmark::State& state, bool cold) {
     if (rows < n) state.SkipWithError("an answer ended");
   }
 }
-BENCHMARK_CAPTURE(step, warm, false)
+BENCHMARK_CAPTURE(step, warm, false, false)
     ->Arg(32)
     ->Arg(256)
     ->Iterations(1000)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(step, cold, true)
+BENCHMARK_CAPTURE(step, warm_writer, false, true)
+    ->Arg(32)
+    ->Arg(256)
+    ->Iterations(1000)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(step, cold, true, false)
+    ->Arg(32)
+    ->Arg(256)
+    ->Iterations(300)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(step, cold_writer, true, true)
     ->Arg(32)
     ->Arg(256)
     ->Iterations(300)

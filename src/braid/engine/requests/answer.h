@@ -74,16 +74,20 @@ struct AnswerTimes {
   double end = 0;
 };
 
-struct AnswerEnd {
-  AnswerReason reason = AnswerReason::stop;
-  std::optional<Error> error;  // set for AnswerReason::error
-  std::string stop;            // the matched stop text
-  std::optional<int32_t> stop_id;
+// An answer's counts and times so far.
+struct AnswerFacts {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache
   int64_t answer_tokens = 0;  // sampled tokens, including an end-of-generation token
   int64_t preemptions = 0;
   AnswerTimes times;
+};
+
+struct AnswerEnd : AnswerFacts {
+  AnswerReason reason = AnswerReason::stop;
+  std::optional<Error> error;  // set for AnswerReason::error
+  std::string stop;            // the matched stop text
+  std::optional<int32_t> stop_id;
 };
 
 // Receiver of an answer. Calls come in order, from a single thread of the engine, and must not

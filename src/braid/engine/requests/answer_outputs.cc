@@ -5,20 +5,19 @@
 namespace braid {
 namespace {
 
-constexpr size_t kOutputs = 4096;  // tokens whose text is still to be made
+constexpr size_t kOutputs = 2048;  // that wait, while the thread works on as many
 
 }  // namespace
 
 AnswerOutputs::AnswerOutputs(Written written)
     : written_(std::move(written)), outputs_(kOutputs), thread_([this] { write(); }) {}
 
-void AnswerOutputs::prompt(std::shared_ptr<ActiveRequest> request) {
-  outputs_.push({std::move(request), Prompt{}, {}});
+void AnswerOutputs::prompt(ActiveRequest& request) {
+  outputs_.push({&request, Prompt{}});
 }
 
-void AnswerOutputs::token(std::shared_ptr<ActiveRequest> request, const SampledToken& token,
-                          const AnswerEnd& facts, bool soon) {
-  outputs_.add({std::move(request), token, facts});
+void AnswerOutputs::token(ActiveRequest& request, const SampledToken& token, bool soon) {
+  outputs_.add({&request, Token{token, request.facts}});
   if (soon) wake();
 }
 
@@ -30,7 +29,7 @@ void AnswerOutputs::end(std::shared_ptr<ActiveRequest> request) {
 void AnswerOutputs::look() {
   std::erase_if(ended_, [&](const std::shared_ptr<ActiveRequest>& request) {
     if (!request->sampler.settled()) return false;
-    outputs_.push({request, request->facts, {}});
+    outputs_.push({request.get(), request});
     return true;
   });
 }
@@ -46,17 +45,23 @@ void AnswerOutputs::finish() {
 }
 
 void AnswerOutputs::write() {
-  while (std::optional<Output> output = outputs_.pop()) {
-    ActiveRequest& request = *output->request;
-    if (std::holds_alternative<Prompt>(output->what)) {
-      request.writer.prompt(request.prompt);
-    } else if (const auto* token = std::get_if<SampledToken>(&output->what)) {
-      request.writer.token(*token, std::move(output->facts));
-    } else {
-      request.writer.end(std::get<AnswerEnd>(std::move(output->what)));
-    }
-    written_(request, std::holds_alternative<AnswerEnd>(output->what));
+  std::vector<Output> outputs;
+  while (outputs_.take(outputs)) {
+    for (Output& output : outputs) write(output);
   }
+}
+
+void AnswerOutputs::write(Output& output) {
+  ActiveRequest& request = *output.request;
+  if (const Token* const token = std::get_if<Token>(&output.what)) {
+    request.writer.token(token->token, token->facts);
+  } else if (std::holds_alternative<Prompt>(output.what)) {
+    request.writer.prompt(request.prompt);
+  } else {
+    request.writer.end(request.facts);
+  }
+  written_(request, std::holds_alternative<End>(output.what));
+  output.what = Prompt{};  // an ended request's memory does not wait for the outputs behind
 }
 
 }  // namespace braid

@@ -11,8 +11,9 @@
 
 namespace braid {
 
-// A thread that makes text of tokens and hands the text to sinks, in the order of the calls. A call
-// waits while too many tokens are without text.
+// A thread that makes text of tokens and hands the text to sinks, in the order of the calls. A
+// sleeping thread gets all tokens up to wake() together. A call waits while too many tokens are
+// without text.
 class AnswerOutputs {
  public:
   using Written = std::function<void(const ActiveRequest& request, bool end)>;
@@ -23,11 +24,10 @@ class AnswerOutputs {
   AnswerOutputs(const AnswerOutputs&) = delete;
   AnswerOutputs& operator=(const AnswerOutputs&) = delete;
 
-  // Any thread, for one request at a time. With `soon` the token's text is made at once, else
-  // behind wake().
-  void prompt(std::shared_ptr<ActiveRequest> request);
-  void token(std::shared_ptr<ActiveRequest> request, const SampledToken& token,
-             const AnswerEnd& facts, bool soon);
+  // Any thread, for one request at a time; the request lives until end(). With `soon` the token's
+  // text is made at once, else behind wake(). The thread gets the request's facts as they are now.
+  void prompt(ActiveRequest& request);
+  void token(ActiveRequest& request, const SampledToken& token, bool soon);
   void wake() { outputs_.wake(); }
   // Called by the loop's thread. The request's facts say how it ended. Its sink hears of the end at
   // the first look() or settle() after workers have left the request's masks.
@@ -39,13 +39,19 @@ class AnswerOutputs {
 
  private:
   struct Prompt {};
+  struct Token {
+    SampledToken token;
+    AnswerFacts facts;
+  };
+  using End = std::shared_ptr<ActiveRequest>;
+  // The request's end comes last and owns the request, so that tokens need not.
   struct Output {
-    std::shared_ptr<ActiveRequest> request;
-    std::variant<Prompt, SampledToken, AnswerEnd> what;
-    AnswerEnd facts;
+    ActiveRequest* request = nullptr;
+    std::variant<Prompt, Token, End> what;
   };
 
   void write();
+  void write(Output& output);
 
   const Written written_;
   BoundedQueue<Output> outputs_;

@@ -49,7 +49,7 @@ void AnswerWriter::give(std::string_view text) {
   if (!wanted && !closed()) closed_.store(true, std::memory_order_release);
 }
 
-void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
+void AnswerWriter::token(const SampledToken& token, const AnswerFacts& so_far) {
   if (closed()) return;
   answer_tokens_ = so_far.answer_tokens;
   // A head may be padded with rows that no token has: such an id has no text.
@@ -63,16 +63,11 @@ void AnswerWriter::token(const SampledToken& token, AnswerEnd so_far) {
   }
   if (!text_.found()) {
     if (!text.empty()) give(text);
-    if (closed()) {
-      so_far.reason = AnswerReason::abort;
-      close(std::move(so_far), masked_);
-    }
+    if (closed()) close({so_far, AnswerReason::abort}, masked_);
     return;
   }
   give(text);
-  so_far.reason = AnswerReason::stop;
-  so_far.stop = *text_.found();
-  close(std::move(so_far), masked_);
+  close({so_far, AnswerReason::stop, {}, *text_.found()}, masked_);
 }
 
 void AnswerWriter::end(AnswerEnd end) {

@@ -19,7 +19,7 @@ class AnswerWriter {
 
   // The writer's thread.
   void prompt(std::span<const SampledToken> tokens) { sink_->on_prompt(tokens); }
-  void token(const SampledToken& token, AnswerEnd so_far);
+  void token(const SampledToken& token, const AnswerFacts& so_far);
   // The loop ends the answer; after an end by stop text or sink the reason stays as it is. Only
   // then does the sink of a request with masks hear of the end: nobody asks for masks any more.
   void end(AnswerEnd end);

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <optional>
+#include <vector>
 
 namespace braid {
 
-// Hands values from producing threads to a single taker, `capacity` at most. A closed queue hands
-// out its rest and then nothing.
+// Hands values from producing threads to a single taker, who takes all at once; `capacity` at most
+// wait. A closed queue hands out its rest and then nothing.
 template <class T>
 class BoundedQueue {
  public:
@@ -30,16 +29,17 @@ class BoundedQueue {
   }
   void wake() { filled_.notify_one(); }
 
-  // Waits for a value; nothing once the queue is closed and empty.
-  std::optional<T> pop() {
-    std::unique_lock lock(mutex_);
-    filled_.wait(lock, [&] { return !values_.empty() || closed_; });
-    if (values_.empty()) return {};
-    std::optional<T> value(std::move(values_.front()));
-    values_.pop_front();
-    lock.unlock();
-    room_.notify_one();
-    return value;
+  // Waits for values, and replaces those of `taken`, whose memory holds later ones. False once the
+  // queue is closed and empty.
+  bool take(std::vector<T>& taken) {
+    taken.clear();
+    {
+      std::unique_lock lock(mutex_);
+      filled_.wait(lock, [&] { return !values_.empty() || closed_; });
+      values_.swap(taken);
+    }
+    room_.notify_all();
+    return !taken.empty();
   }
 
   void close() {
@@ -55,7 +55,7 @@ class BoundedQueue {
   const size_t capacity_;
   std::mutex mutex_;
   std::condition_variable room_, filled_;
-  std::deque<T> values_;
+  std::vector<T> values_;
   bool closed_ = false;
 };
 

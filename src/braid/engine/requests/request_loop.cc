@@ -300,17 +300,17 @@ void RequestLoop::Impl::hand_out(const std::shared_ptr<ActiveRequest>& request,
   const double time = steady_seconds();
   if (facts.times.first_token == 0) {
     facts.times.first_token = time;
-    if (request->request.prompt_logprobs >= 0) outputs.prompt(request);
+    if (request->request.prompt_logprobs >= 0) outputs.prompt(*request);
   }
   facts.times.last_token = time;
   ++facts.answer_tokens;
   const bool soon = request->slot < 0 && takes_long(request->request);  // the next takes a while
-  if (!ends_with(request->request, token.id)) outputs.token(request, token, facts, soon);
+  if (!ends_with(request->request, token.id)) outputs.token(*request, token, soon);
 }
 
 void RequestLoop::Impl::after_token(RequestId id, const SampledToken& token) {
   if (token.error) return end(id, AnswerReason::error, token.error);
-  const std::shared_ptr<ActiveRequest> request = active.at(id);
+  const std::shared_ptr<ActiveRequest>& request = active.at(id);  // until end()
   const AnswerRequest& r = request->request;
   if (ends_with(r, token.id)) {
     if (std::ranges::find(r.stop_ids, token.id) != r.stop_ids.end()) {
