@@ -1,6 +1,7 @@
 // One denoising step and one decode of Flux.1 with random weights on a GPU, and what each kind of
 // kernel takes of them. FILE is configs/flux-1-dev.json; --size PIXELS (of a side, more than once),
-// --decode PIXELS, --steps N that are timed. --velocity FILE takes the first size's velocity, f32.
+// --decode PIXELS, --encode FOLDER (a diffusers folder's text encoders), --steps N that are timed.
+// --velocity FILE takes the first size's velocity, f32.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -15,8 +16,31 @@ using namespace braid;
 
 namespace {
 
+// Ms of `work` by turns, without the first two.
+template <class Work>
+std::vector<double> times_of(int64_t turns, const Work& work) {
+  std::vector<double> ms;
+  for (int64_t i = 0; i < turns + 2; ++i) {
+    const auto start = Clock::now();
+    work();
+    if (i > 1) ms.push_back(ms_since(start));
+  }
+  return ms;
+}
+
+void encode(const std::string& path, int64_t turns) {
+  const DiffusersFolder folder(path);
+  const NetworkConfig config{.device = {.cuda = true}};
+  ClipEncoder clip(folder, config, "");
+  T5Encoder t5(folder, config, "", "_2");
+  const std::string prompt = "a red box on the sea in the light of the sun";
+  const double pooled = median(times_of(turns, [&] { clip.encode(prompt); }));
+  const double states = median(times_of(turns, [&] { t5.encode(prompt, 512); }));
+  std::printf("encode: CLIP %.2f ms, T5 with 512 tokens %.2f ms\n\n", pooled, states);
+}
+
 int run(int argc, char** argv) {
-  std::string file, velocity;
+  std::string file, velocity, folder;
   std::vector<int64_t> sizes, decodes;
   int64_t steps = 5;
   for (int i = 1; i < argc; ++i) {
@@ -25,6 +49,8 @@ int run(int argc, char** argv) {
       sizes.push_back(value());
     } else if (std::strcmp(argv[i], "--decode") == 0) {
       decodes.push_back(value());
+    } else if (std::strcmp(argv[i], "--encode") == 0) {
+      folder = i + 1 < argc ? argv[++i] : "";
     } else if (std::strcmp(argv[i], "--steps") == 0) {
       steps = std::max<int64_t>(value(), 1);
     } else if (std::strcmp(argv[i], "--velocity") == 0) {
@@ -79,18 +105,14 @@ int run(int argc, char** argv) {
       print_kinds(transformer.bound_step());
     }
   }
+  if (!folder.empty()) encode(folder, steps);
   if (decodes.empty()) return 0;
   config.random = parts.random_vae;
   VaeDecoder decoder(parts.vae, std::move(parts.vae_weights), config);
   for (const int64_t size : decodes) {
     const int64_t side = size / decoder.scale();
     const auto latents = normals(4, side * side * decoder.channels());
-    std::vector<double> ms;
-    for (int64_t i = 0; i < steps + 2; ++i) {
-      const auto start = Clock::now();
-      decoder.decode(latents, side, side);
-      if (i > 1) ms.push_back(ms_since(start));
-    }
+    const auto ms = times_of(steps, [&] { decoder.decode(latents, side, side); });
     BoundNetwork& network = decoder.bound(side, side);
     std::printf("decode %lld x %lld: %.2f ms with its pixels on the host; arena %.2f GB\n\n",
                 static_cast<long long>(size), static_cast<long long>(size), median(ms),
