@@ -110,6 +110,19 @@ TEST(FluxPipeline, RanksDrawTheSamePicture) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1);
 }
 
+TEST(FluxPipeline, ARepeatedPromptIsNotReadAgain) {
+  FluxPipeline pipeline(tiny_pipeline("fast"), {.threads = 1});
+  ImageRequest request{
+      .prompt = "a cat", .width = 8, .height = 8, .steps = 1, .text_tokens = 8, .seed = 5};
+  const auto first = pictures(pipeline, request);
+  EXPECT_EQ(pipeline.generate(request).timings.encoders_ms, 0);
+  EXPECT_EQ(pictures(pipeline, request), first);
+  request.text_tokens = 9;
+  EXPECT_GT(pipeline.generate(request).timings.encoders_ms, 0);
+  request.prompt = "a dog";
+  EXPECT_NE(pictures(pipeline, request), first);
+}
+
 TEST(FluxPipeline, EndsWhenItIsAskedTo) {
   FluxPipeline pipeline(tiny_pipeline("fast"), {.threads = 1});
   ImageRequest request{.prompt = "x", .width = 8, .height = 8, .steps = 5, .text_tokens = 4};
