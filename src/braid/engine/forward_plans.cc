@@ -9,6 +9,21 @@
 #include "braid/schedule/plan_schedules.h"
 
 namespace braid {
+namespace {
+
+bool evenly_cut(const Placement& placement) {
+  return std::ranges::all_of(
+      placement.parts, [&](const Range& part) { return part.size() == placement.parts[0].size(); });
+}
+
+// Asked for all values: an uneven value keeps ranks from sharing launches.
+bool alike(std::span<const RankProgram> ranks) {
+  return std::ranges::all_of(ranks, [](const RankProgram& rank) {
+    return rank.widths.empty() && std::ranges::all_of(rank.placements, evenly_cut);
+  });
+}
+
+}  // namespace
 
 ForwardPlanner::ForwardPlanner(MakeForward model, const CacheShape& cache,
                                std::vector<const KernelCatalog*> catalogs, const Topology& topology,
@@ -101,7 +116,8 @@ PlannedForward ForwardPlanner::plan_lowered(const OpScheduler& strategy,
   PlanRequest request{.catalogs = catalogs_,
                       .micro_batches = {micro_batches.begin(), micro_batches.end()},
                       .topology = topology_,
-                      .price = {}};
+                      .price = {},
+                      .ranks_alike = alike(forward.lowered)};
   if (model != nullptr) {
     request.price = [&](const Op& op, int mb) {
       const Extents& capacity = micro_batches[mb].capacity;
@@ -148,7 +164,7 @@ std::vector<std::string> ForwardCache::explain() const {
     const Executor& executor = **here;
     const Schedule& schedule = executor.schedule();
     lines.push_back(fmt::format("{}: {}, {} launches", to_string(plan->key), schedule.strategy,
-                                schedule.launches.size()));
+                                schedule.num_launches()));
     if (const std::string experts = expert_placement(executor.program(), plan->ranks());
         !experts.empty()) {
       lines.push_back("  " + experts);

@@ -34,7 +34,7 @@ std::string hash_of(const std::vector<std::string>& lines) {
 std::string line_about(const PlannedForward& planned, const std::string& hash) {
   const Schedule& schedule = planned.schedules[0];
   return fmt::format("plan {}: {} ranks, {}, {} launches, arena {} bytes", hash,
-                     planned.programs.size(), schedule.strategy, schedule.launches.size(),
+                     planned.programs.size(), schedule.strategy, schedule.num_launches(),
                      schedule.memory.arena_bytes);
 }
 

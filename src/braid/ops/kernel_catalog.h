@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "braid/ops/fusion.h"
+#include "braid/ops/launch_group.h"
 #include "braid/program/program.h"
 #include "braid/program/stream.h"
 
@@ -36,6 +37,11 @@ class KernelCatalog {
   // The Program after the backend's choices for a step as a whole. Fails with kUnsupported, giving
   // the reason, if a user wants an impossible choice.
   virtual Program rewrite(Program program) const { return program; }
+  // The group at the begin of a run; of no launches: they stay apart. Asked once all kernels are
+  // found, after rewrite().
+  virtual LaunchGroup join(const Program& /*program*/, const LaunchRun& /*run*/) const {
+    return {};
+  }
   // Reasons for the choices in all Programs so far, for --explain.
   virtual std::vector<std::string> explain() const { return {}; }
 };

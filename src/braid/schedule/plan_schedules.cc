@@ -3,6 +3,7 @@
 #include "braid/ops/expert_exchange.h"
 #include "braid/ops/fusion.h"
 #include "braid/schedule/beside.h"
+#include "braid/schedule/launch_groups.h"
 #include "braid/schedule/memory_plan.h"
 #include "braid/schedule/verifier.h"
 
@@ -76,6 +77,7 @@ void plan_schedules(Plan& plan, const OpScheduler& strategy, const PlanRequest& 
                                    schedule.capacity(program, launch));
     }
     find_beside(program, schedule);
+    find_groups(program, catalog, request.ranks_alike, schedule);
     plan.schedules.push_back(std::move(schedule));
   }
   const MemoryPlan memory = plan_memory(plan);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "braid/schedule/access_verifier.h"
+#include "braid/schedule/group_verifier.h"
 #include "braid/schedule/launch_waits.h"
 #include "braid/schedule/memory_verifier.h"
 #include "braid/schedule/partition.h"
@@ -217,6 +218,7 @@ void verify_rank(RankView& rank) {
   check.check_joined();
   check.check_replacements();
   check.check_waits_inside();
+  verify_groups(rank);
   verify_accesses(rank);
   check.check_merged();
   verify_memory(rank);

@@ -33,6 +33,19 @@ std::string micro_batches_of(const Launch& launch) {
   return text;
 }
 
+int Schedule::num_launches() const {
+  auto n = static_cast<int>(launches.size());
+  for (const LaunchGroup& group : groups) n -= group.count - 1;
+  return n;
+}
+
+const LaunchGroup* Schedule::group_of(int launch) const {
+  const auto after = std::ranges::upper_bound(groups, launch, {}, &LaunchGroup::first);
+  if (after == groups.begin()) return nullptr;
+  const LaunchGroup& group = *std::prev(after);
+  return launch < group.end() ? &group : nullptr;
+}
+
 Extents Schedule::capacity(const Program& program, int first, int count) const {
   if (count == std::ssize(micro_batches)) return program.capacity;
   Extents sum;
@@ -52,7 +65,7 @@ Extents Schedule::capacity(const Program& program, const Launch& launch) const {
 std::string to_string(const Schedule& schedule, const Program& program) {
   std::string out =
       fmt::format("schedule {}: {} launches, {} micro-batches (tokens", schedule.strategy,
-                  schedule.launches.size(), schedule.micro_batches.size());
+                  schedule.num_launches(), schedule.micro_batches.size());
   for (const MicroBatch& mb : schedule.micro_batches) {
     out += fmt::format(" {}{}", mb.capacity.token, mb.continues ? " continuing" : "");
   }
@@ -60,8 +73,15 @@ std::string to_string(const Schedule& schedule, const Program& program) {
   for (size_t i = 0; i < schedule.launches.size(); ++i) {
     const Launch& launch = schedule.launches[i];
     const Op& op = schedule.op(program, launch);
+    const LaunchGroup* group = schedule.group_of(static_cast<int>(i));
+    if (group != nullptr && group->first == static_cast<int>(i)) {
+      out +=
+          fmt::format("{:4} {:7} mb {:3} {}, of {} launches as one\n", i, to_string(launch.stream),
+                      micro_batches_of(launch), group->kernel, group->count);
+    }
     out += fmt::format("{:4} {:7} mb {:3} {:36} {}", i, to_string(launch.stream),
-                       micro_batches_of(launch), launch.kernel.name, op.scope);
+                       micro_batches_of(launch),
+                       (group != nullptr ? "  " : "") + launch.kernel.name, op.scope);
     for (const Wait& wait : launch.waits) out += to_string(wait);
     out += "\n";
   }
@@ -102,6 +122,12 @@ uint64_t hash_of(const Schedule& schedule) {
       hash.add(std::numeric_limits<int>::min() + wait.launch);
       if (wait.part > 0) hash.add(wait.part);
     }
+  }
+  for (const LaunchGroup& group : schedule.groups) {
+    hash.add(group.form->name);
+    hash.add(group.kernel);
+    hash.add(group.first);
+    hash.add(group.count);
   }
   for (int64_t offset : schedule.memory.value_offset) hash.add(offset);
   for (bool merged : schedule.memory.merged) hash.add(static_cast<int64_t>(merged));

@@ -79,11 +79,17 @@ struct Schedule {
   std::vector<MicroBatch> micro_batches;
   std::vector<Op> replacements;
   std::vector<Launch> launches;  // in recorded order; each stream runs its launches in this order
+  std::vector<LaunchGroup> groups = {};  // in order, of two launches or more; runs with times of
+                                         // each launch may keep them apart
   MemoryPlan memory;
 
   const Op& op(const Program& program, const Launch& launch) const {
     return launch.replacement >= 0 ? replacements[launch.replacement] : program.ops[launch.op];
   }
+  // What a device launches: a group counts once.
+  int num_launches() const;
+  // The group of a launch, or null.
+  const LaunchGroup* group_of(int launch) const;
   // Calls f(op, index of its first op in the Program, micro-batch) for each use of operands: the
   // launch's op in each micro-batch, or each of the joined ops.
   template <class F>
@@ -104,11 +110,11 @@ struct Schedule {
 
 std::string micro_batches_of(const Launch& launch);  // "0", "0-1"; of joined ops "0+1"
 
-// One line per launch, then the arena.
+// One line per launch, members of a group below the group's line, then the arena.
 std::string to_string(const Schedule& schedule, const Program& program);
 
-// Equal for equal Schedules: launches, streams, waits, replacements, offsets. Processes of a job
-// compare hashes before a plan's first use.
+// Equal for equal Schedules: launches, streams, waits, replacements, groups, offsets. Processes of
+// a job compare hashes before a plan's first use.
 uint64_t hash_of(const Schedule& schedule);
 
 }  // namespace braid

@@ -69,7 +69,10 @@ class WorldCheck {
     for (size_t r = 1; r < schedules_.size(); ++r) {
       const std::vector<int> other = communication(r, stream);
       for (size_t n = 0; n < std::max(first.size(), other.size()); ++n) {
-        if (n < first.size() && n < other.size() && same(r, first[n], other[n])) continue;
+        if (n < first.size() && n < other.size() && same(r, first[n], other[n])) {
+          check_group(r, first[n], other[n]);
+          continue;
+        }
         const std::string here = n < first.size() ? name(0, first[n]) : "nothing";
         const std::string there = n < other.size() ? name(r, other[n]) : "nothing";
         fail(ErrorCode::kInvalidArgument,
@@ -79,6 +82,24 @@ class WorldCheck {
              there, r);
       }
     }
+  }
+
+  // Ranks meet inside a group: launches of the same group on each rank.
+  void check_group(size_t rank, int a, int b) const {
+    const LaunchGroup* const x = schedules_[0].group_of(a);
+    const LaunchGroup* const y = schedules_[rank].group_of(b);
+    if (x == nullptr && y == nullptr) return;
+    const bool alike = x != nullptr && y != nullptr && x->form == y->form &&
+                       x->kernel == y->kernel && x->first == y->first && x->count == y->count;
+    if (alike) return;
+    const auto text = [](const LaunchGroup* group) {
+      if (group == nullptr) return std::string("apart");
+      return fmt::format("in the {} of launches [{}, {})", group->form->name, group->first,
+                         group->end());
+    };
+    fail(ErrorCode::kInvalidArgument,
+         "schedule '{}': {}: launches as one: it is {} on rank 0 and {} on rank {}",
+         schedules_[rank].strategy, name(0, a), text(x), text(y), rank);
   }
 
   bool same(size_t rank, int a, int b) const {
