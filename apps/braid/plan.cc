@@ -35,7 +35,7 @@ std::string strategies_text(const StepPlans& all) {
     const std::optional<double> share = all.gain_of(plan).share();
     rows.push_back({std::string(plan.strategy->name()),
                     std::to_string(plan.schedule().micro_batches.size()),
-                    std::to_string(plan.schedule().launches.size()),
+                    std::to_string(plan.schedule().num_launches()),
                     fmt::format("{:.3f}", 1e3 * plan.step.seconds),
                     fmt::format("{:.2f}x", all.sequential().step.seconds / plan.step.seconds),
                     share ? fmt::format("{:.0f}%", 100 * *share) : "-"});
@@ -79,7 +79,7 @@ std::string text_report(const StepPlans& all) {
       "{}activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
       "simulated on {}: {:.3f} ms, sequential {:.3f} ms, without communication {:.3f} ms\n"
       "{}{}\n",
-      strategies_text(all), plan.strategy->name(), all.ranks(), plan.schedule().launches.size(),
+      strategies_text(all), plan.strategy->name(), all.ranks(), plan.schedule().num_launches(),
       plan.schedule().micro_batches.size(), hash_of(plan.schedule()),
       experts.empty() ? "" : experts + "\n", static_cast<double>(memory.arena_bytes) / (1 << 20),
       static_cast<double>(memory.live_bytes) / (1 << 20),

@@ -135,7 +135,13 @@ TEST_F(ScheduleCliTest, PlansDecodeStepsInEveryForm) {
       EXPECT_EQ(report.at("decode").at(0),
                 "decode steps of one token, priced with 1024 keys: " + (relay ? "relay" : form));
       const std::string listing = report.at("listing");
-      EXPECT_EQ(count(listing, "relay: "), relay ? (tp == 1 ? 6 : 8) * kLayers + 1 : 0);
+      const int joined = relay ? (tp == 1 ? 6 : 8) * kLayers + 1 : 0;
+      EXPECT_EQ(count(listing, fmt::format(", of {} launches as one", joined)), relay ? 1 : 0);
+      EXPECT_EQ(count(listing, "relay 132 x "), relay ? 1 : 0);
+      const int others = tp == 1 ? 1 : 2;  // the embedding, and the logits of all ranks
+      if (relay) {
+        EXPECT_EQ(report.at("launches"), 1 + others);
+      }
       EXPECT_EQ(count(listing, "fused:cluster="), form.starts_with("fused") ? kLayers : 0);
       if (tp > 1) continue;
       double ms = 0;

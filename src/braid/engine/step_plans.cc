@@ -97,8 +97,10 @@ struct StepPlans::Planning {
       decode.emplace(
           backend.catalog(), form,
           cuda::absent_decode_rates(model.profile().name, model.profile().memory_bytes_per_second),
-          r.depth + 1);
-      own = [this](const Program& program, const Op& op) { return decode->price(program, op); };
+          r.depth + 1, model.topology().machines > 1);
+      own = [this](const Program& program, const Op& op, bool grouped) {
+        return decode->price(program, op, grouped);
+      };
     }
     if (!r.sp.empty()) {
       const int64_t heads = weights ? weights->config().Hq : shape.config.Hq;
@@ -274,7 +276,7 @@ nlohmann::ordered_json StepPlans::json() const {
   const MemoryPlan& memory = plan.schedule().memory;
   nlohmann::ordered_json report = {
       {"strategy", plan.strategy->name()},
-      {"launches", plan.schedule().launches.size()},
+      {"launches", plan.schedule().num_launches()},
       {"micro_batches", plan.schedule().micro_batches.size()},
       {"arena_bytes", memory.arena_bytes},
       {"live_bytes", memory.live_bytes},
@@ -293,7 +295,7 @@ nlohmann::ordered_json StepPlans::json() const {
   for (const SimulatedPlan& p : plans_) {
     rows.push_back({{"strategy", p.strategy->name()},
                     {"micro_batches", p.schedule().micro_batches.size()},
-                    {"launches", p.schedule().launches.size()},
+                    {"launches", p.schedule().num_launches()},
                     {"simulated_ms", 1e3 * p.step.seconds}});
     if (const auto share = gain_of(p).share()) rows.back()["communication_gain"] = *share;
   }

@@ -1,5 +1,9 @@
 #include "braid/schedule/launch_price.h"
 
+#include <algorithm>
+
+#include "braid/schedule/partition.h"
+
 namespace braid {
 
 Work work_of(const Launch& launch, std::span<const Work> works) {
@@ -24,6 +28,28 @@ LaunchCost price(const CostModel& model, const Program& program, const Schedule&
     all += model.price(program, program.ops[op], works[mb], launch.stream, rank);
   });
   return all;
+}
+
+std::vector<LaunchCost> price_launches(const CostModel& model, const Program& program,
+                                       const Schedule& schedule, std::span<const Work> works,
+                                       int rank, const OwnPrices& own) {
+  std::vector<LaunchCost> costs;
+  for (const Launch& launch : schedule.launches) {
+    const Op& op = schedule.op(program, launch);
+    const auto i = static_cast<int>(costs.size());
+    const LaunchGroup* const group = schedule.group_of(i);
+    LaunchCost& cost = costs.emplace_back(price(model, program, schedule, launch, works, rank));
+    if (group != nullptr && i > group->first) {
+      cost.fixed = std::max(0., cost.fixed - model.profile().launch_seconds);
+    }
+    if (!own || communicates(op)) continue;
+    if (const auto price = own(program, op, group != nullptr)) {
+      cost.fixed = price->fixed;
+      cost.memory = price->memory;
+      cost.compute = 0;
+    }
+  }
+  return costs;
 }
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "braid/schedule/cost_model.h"
+#include "braid/schedule/own_prices.h"
 #include "braid/schedule/schedule.h"
 
 namespace braid {
@@ -14,5 +15,11 @@ Work work_of(const Launch& launch, std::span<const Work> works);
 // beside each other.
 LaunchCost price(const CostModel& model, const Program& program, const Schedule& schedule,
                  const Launch& launch, std::span<const Work> works, int rank);
+
+// The costs of all launches on a rank, each alone: `own` comes before the model. Only a group's
+// first member has launch_seconds.
+std::vector<LaunchCost> price_launches(const CostModel& model, const Program& program,
+                                       const Schedule& schedule, std::span<const Work> works,
+                                       int rank, const OwnPrices& own);
 
 }  // namespace braid

@@ -14,6 +14,8 @@ struct OwnPrice {
 };
 
 // A backend's prices of ops without communication; nothing for an op: the profile prices the op.
-using OwnPrices = std::function<std::optional<OwnPrice>(const Program& program, const Op& op)>;
+// `grouped`: the op's launch is a member of a group (LaunchGroup).
+using OwnPrices =
+    std::function<std::optional<OwnPrice>(const Program& program, const Op& op, bool grouped)>;
 
 }  // namespace braid

@@ -336,11 +336,13 @@ class Simulation {
   size_t left_ = 0;
 };
 
-void set_own(LaunchCost& cost, const std::optional<OwnPrice>& own) {
-  if (!own) return;
-  cost.fixed = own->fixed;
-  cost.memory = own->memory;
-  cost.compute = 0;
+// The time of a group's members to the first.
+void join_times(const Schedule& schedule, std::vector<LaunchTime>& times) {
+  for (const LaunchGroup& group : schedule.groups) {
+    const double end = times[group.end() - 1].end;
+    times[group.first].end = end;
+    for (int i = group.first + 1; i < group.end(); ++i) times[i] = {end, end};
+  }
 }
 
 SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const CostModel& model,
@@ -355,12 +357,11 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
   for (size_t r = 0; r < schedules.size(); ++r) {
     BRAID_CHECK(works.size() == schedules[r].micro_batches.size(), "work of {} micro-batches of {}",
                 works.size(), schedules[r].micro_batches.size());
-    std::vector<LaunchCost>& costs = step.costs.emplace_back();
-    for (const Launch& launch : schedules[r].launches) {
-      const Op& op = schedules[r].op(programs[r], launch);
-      costs.push_back(price(model, programs[r], schedules[r], launch, works, static_cast<int>(r)));
-      if (own && !communicates(op)) set_own(costs.back(), own(programs[r], op));
-      if (!communication) costs.back() = without_communication(op, std::move(costs.back()));
+    std::vector<LaunchCost>& costs = step.costs.emplace_back(
+        price_launches(model, programs[r], schedules[r], works, static_cast<int>(r), own));
+    for (size_t i = 0; i < costs.size() && !communication; ++i) {
+      const Op& op = schedules[r].op(programs[r], schedules[r].launches[i]);
+      costs[i] = without_communication(op, std::move(costs[i]));
     }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
     for (const LaunchCost& cost : costs) {
@@ -378,6 +379,7 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
     }
   }
   step.seconds = model.profile().step_seconds + Simulation(plan, model, step).run();
+  for (size_t r = 0; r < schedules.size(); ++r) join_times(schedules[r], step.times[r]);
   return step;
 }
 

@@ -14,7 +14,9 @@ namespace braid {
 // A step as the simulator sees it.
 struct SimulatedStep {
   double seconds = 0;
-  std::vector<std::vector<LaunchTime>> times;  // [ranks][launches], from the step's begin
+  // [ranks][launches], from the step's begin; of a group the first has all of the group's time, and
+  // the others none, at the group's end
+  std::vector<std::vector<LaunchTime>> times;
   std::vector<std::vector<LaunchCost>> costs;  // [ranks][launches], each alone
   PerLink<double> wire_bytes{};                // sent by all ranks
   int64_t arena_bytes = 0;                     // of a rank, the most
@@ -27,6 +29,9 @@ struct SimulatedStep {
 // Concurrent work shares fairly: the units and the memory of a device (of a machine if the profile
 // says that ranks share both) and each rank's ports to its machine and to other machines, out and
 // in. A one-sided transfer takes the ports of both ends.
+//
+// A group is one launch: members follow each other, and of the profile's launch_seconds only the
+// first has its own.
 //
 // `works`: [micro-batches] of the step. `own` comes before the cost model. Deterministic; about 0.3
 // us per launch, up to 1 with partial waits. Fails with kInvalidArgument if the Schedules wait for

@@ -162,8 +162,12 @@ void draw(Drawing& drawing, const Timeline& timeline) {
       for (size_t i = 0; i < launches.size(); ++i) {
         if (launches[i].stream != stream) continue;
         const Op& op = rank.schedule->op(*rank.program, launches[i]);
+        const LaunchGroup* const group = ran_as_one(rank, static_cast<int>(i));
+        if (group != nullptr && static_cast<int>(i) > group->first) continue;
         drawing.box(rank.times[i].begin, rank.times[i].end, kind_of(op),
-                    fmt::format("{} {}", op.def->kind, to_string(op.attrs)));
+                    group != nullptr
+                        ? fmt::format("{}, {} launches as one", group->kernel, group->count)
+                        : fmt::format("{} {}", op.def->kind, to_string(op.attrs)));
       }
     }
   }

@@ -131,9 +131,18 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
   for (size_t i = 0; i < rank.times.size(); ++i) {
     const Launch& launch = rank.schedule->launches[i];
     const Op& op = rank.schedule->op(*rank.program, launch);
-    const Cost cost = cost_of(timeline, pid, launch);
+    const LaunchGroup* const group = ran_as_one(rank, static_cast<int>(i));
+    if (group != nullptr && static_cast<int>(i) > group->first) continue;
+    Cost cost = cost_of(timeline, pid, launch);
+    for (int j = group != nullptr ? group->first + 1 : 0; group != nullptr && j < group->end();
+         ++j) {
+      cost += cost_of(timeline, pid, rank.schedule->launches[j]);
+    }
     const double begin = (rank.times[i].begin - origin) * kMicro;
-    Json slice = {{"name", slice_name(*rank.schedule, launch, op)},
+    const std::string attributes =
+        group != nullptr ? fmt::format("{} launches", group->count) : to_string(op.attrs);
+    Json slice = {{"name", group != nullptr ? std::string(group->form->name)
+                                            : slice_name(*rank.schedule, launch, op)},
                   {"cat", communicates(op) ? "communication" : "computation"},
                   {"cname", slice_color(launch, op)},
                   {"ph", "X"},
@@ -142,8 +151,8 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
                   {"ts", begin},
                   {"dur", rank.times[i].seconds() * kMicro},
                   {"args",
-                   {{"kernel", launch.kernel.name},
-                    {"attributes", to_string(op.attrs)},
+                   {{"kernel", group != nullptr ? group->kernel : launch.kernel.name},
+                    {"attributes", attributes},
                     {"launch", i},
                     {"micro_batch", micro_batches_of(launch)},
                     {"flops", cost.flops},
@@ -171,6 +180,16 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
 }
 
 }  // namespace
+
+const LaunchGroup* ran_as_one(const RankTimes& rank, int launch) {
+  const LaunchGroup* const group = rank.schedule->group_of(launch);
+  if (group == nullptr) return nullptr;
+  const double end = rank.times[group->first].end;
+  for (int i = group->first + 1; i < group->end(); ++i) {
+    if (rank.times[i].begin != end || rank.times[i].end != end) return nullptr;
+  }
+  return group;
+}
 
 double span_of(const Timeline& timeline) {
   double last = first_begin(timeline);

@@ -21,6 +21,9 @@ struct RankTimes {
   std::span<const ExpertRows> experts = {};
 };
 
+// The group of a launch if the group ran as one launch in these times; else null.
+const LaunchGroup* ran_as_one(const RankTimes& rank, int launch);
+
 // A step's timeline on all ranks, measured or simulated, for trace files.
 struct Timeline {
   std::string title;             // "measured", "simulated on h100"
@@ -36,7 +39,7 @@ struct TraceSpan {
 };
 
 // Writes Chrome's trace events as JSON, which Perfetto and chrome://tracing open: a process per
-// rank, a thread per stream, a slice per launch ("layers.3.mlp linear") with its kernel,
+// rank, a thread per stream, a slice per launch ("layers.3.mlp linear", "relay") with its kernel,
 // operations, bytes, wire bytes, micro-batch and load of experts, the wire bytes sent so far as a
 // counter, and under otherData the steps' seconds and each stream's busy time. docs/simulator.md
 // has the fields.

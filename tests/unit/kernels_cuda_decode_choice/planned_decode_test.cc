@@ -7,6 +7,11 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/error.h"
 #include "braid/ops/attention_block.h"
+#include "braid/parallel/lowering.h"
+#include "braid/parallel/tensor_parallel.h"
+#include "braid/schedule/plan_schedules.h"
+#include "braid/schedule/strategies/registry.h"
+#include "unit/kernels_cuda_relay/relay_step.h"
 #include "unit/parallel/decoder_program.h"
 
 namespace braid::cuda {
@@ -25,7 +30,7 @@ class PlannedDecodeTest : public testing::Test {
   double sum(const PlannedDecode& planned, const Program& program) const {
     double seconds = 0;
     for (const Op& op : program.ops) {
-      const OwnPrice price = planned.price(program, op).value();
+      const OwnPrice price = planned.price(program, op, false).value();
       seconds += price.fixed + price.memory;
     }
     return seconds;
@@ -54,13 +59,87 @@ TEST_F(PlannedDecodeTest, LaunchesApart) {
   }
 }
 
+// A relay is a group of the Schedule, and members have its price; other forms have no group.
+TEST_F(PlannedDecodeTest, RelaysAreGroups) {
+  const testing_relay::StepShape shape;
+  for (const DecodeKind kind : {DecodeKind::automatic, DecodeKind::relay, DecodeKind::apart}) {
+    const PlannedDecode planned(backend_.catalog(), {.kind = kind}, rates_, kKeys);
+    Plan plan{{planned.rewrite(testing_relay::fused_decoder(shape))}, {}};
+    plan_schedules(plan, *find_strategy("sequential"),
+                   {.catalogs = {&planned},
+                    .micro_batches = {{plan.programs[0].capacity}},
+                    .topology = {},
+                    .price = {}});
+    const Schedule& schedule = plan.schedules[0];
+    const Program& program = plan.programs[0];
+    if (kind == DecodeKind::apart) {
+      EXPECT_TRUE(schedule.groups.empty());
+      continue;
+    }
+    ASSERT_EQ(schedule.groups.size(), 1);
+    const LaunchGroup& group = schedule.groups[0];
+    EXPECT_EQ(group.first, 1);
+    EXPECT_EQ(group.count, 6 * shape.layers + 1);
+    EXPECT_EQ(group.form, &kRelay);
+    EXPECT_THAT(group.kernel, testing::StartsWith("relay 132 x "));
+    EXPECT_EQ(schedule.num_launches(), 2);  // the embedding
+    const auto step = describe_step(program, kKeys);
+    ASSERT_TRUE(step);
+    double price = -1, seconds = 0;
+    for (const DecodePrice& p : decode_prices(*step, {.clusters = rates_.clusters}, rates_)) {
+      if (p.form.kind == DecodeKind::relay) price = p.seconds();
+    }
+    for (int i = group.first; i < group.end(); ++i) {
+      const OwnPrice own = planned.price(program, program.ops[i], true).value();
+      const OwnPrice apart = planned.price(program, program.ops[i], false).value();
+      EXPECT_LE(own.fixed, apart.fixed);
+      EXPECT_EQ(own.memory, apart.memory);
+      seconds += own.fixed + own.memory;
+    }
+    EXPECT_NEAR(seconds, price, 1e-9);
+  }
+}
+
+// Ranks whose layers are divided evenly share a relay; on several machines, or where ranks differ,
+// relays end at sums.
+TEST_F(PlannedDecodeTest, RelaysOverRanks) {
+  const testing_relay::StepShape shape = {.F = 1408, .layers = 3};
+  const Program logical = testing_relay::decoder(shape);
+  for (const bool across : {false, true}) {
+    for (const bool alike : {false, true}) {
+      const PlannedDecode planned(backend_.catalog(), {.kind = DecodeKind::relay}, rates_, kKeys,
+                                  across);
+      Plan plan;
+      for (const RankProgram& rank : lower(logical, tensor_parallel(logical, 2))) {
+        plan.programs.push_back(
+            planned.rewrite(fuse(fuse(rank.program, fusions()), few_token_fusions())));
+      }
+      plan_schedules(plan, *find_strategy("sequential"),
+                     {.catalogs = {&planned},
+                      .micro_batches = {{logical.capacity}},
+                      .topology = {.devices = 2},
+                      .price = {},
+                      .ranks_alike = alike});
+      for (const Schedule& schedule : plan.schedules) {
+        if (!alike || across) {
+          EXPECT_TRUE(schedule.groups.empty());  // too few steps up to the first sum
+          continue;
+        }
+        ASSERT_EQ(schedule.groups.size(), 1) << to_string(schedule, plan.programs[0]);
+        EXPECT_EQ(schedule.groups[0].count, 8 * shape.layers + 1);
+        EXPECT_THAT(schedule.groups[0].kernel, testing::EndsWith(", over ranks"));
+      }
+    }
+  }
+}
+
 // Prompts, and more than a decode step, have no form.
 TEST_F(PlannedDecodeTest, OfPromptsIsThatOfTheProfile) {
   const PlannedDecode planned(backend_.catalog(), {.kind = DecodeKind::relay}, rates_, kKeys);
   const Program program =
       planned.rewrite(fuse(testing_decoder::decoder(64, 2, DType::bf16), fusions()));
   EXPECT_FALSE(planned.form());
-  EXPECT_FALSE(planned.price(program, program.ops[0]));
+  EXPECT_FALSE(planned.price(program, program.ops[0], false));
   EXPECT_TRUE(planned.explain().empty());
 }
 

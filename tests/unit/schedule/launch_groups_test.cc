@@ -3,12 +3,17 @@
 
 #include <gmock/gmock.h>
 
+#include <sstream>
+
 #include "braid/ops/comm.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
+#include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/timeline_svg.h"
 #include "unit/schedule/names_catalog.h"
 #include "unit/schedule/planned_decoder.h"
+#include "unit/schedule/toy_ops.h"
 
 namespace braid::testing_schedule {
 namespace {
@@ -114,6 +119,40 @@ TEST(LaunchGroups, BetweenWaits) {
   const JoiningCatalog catalog;
   const Planned plan = planned_with(three_streams(), catalog);
   EXPECT_EQ(plan.schedules[0].groups.size(), kLayers);
+}
+
+int count(const std::string& text, std::string_view word) {
+  int n = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
+  return n;
+}
+
+// Pictures and traces of a simulated step show a group as one launch, and those of a run whose
+// launches were apart show each member.
+TEST(LaunchGroups, AreDrawnAsTheyRan) {
+  const JoiningCatalog catalog;
+  const Planned plan = planned_with(*find_strategy("sequential"), catalog);
+  const Schedule& s = plan.schedules[0];
+  const std::vector<Work> works = {{.extents = plan.programs[0].capacity}};
+  const SimulatedStep step =
+      simulate(plan, works, CostModel(toy::seconds_profile(), toy::machine_of(1)));
+  std::vector<LaunchTime> apart;
+  for (size_t i = 0; i < s.launches.size(); ++i) {
+    apart.push_back({static_cast<double>(i), static_cast<double>(i) + .5});
+  }
+  for (const bool joined : {true, false}) {
+    const Timeline timeline = {.title = "test",
+                               .ranks = {{&plan.programs[0], &s, joined ? step.times[0] : apart}},
+                               .works = works};
+    std::ostringstream trace;
+    write_trace(trace, timeline);
+    const std::string svg = timeline_svg({&timeline, 1});
+    const int launches = joined ? s.num_launches() : static_cast<int>(s.launches.size());
+    EXPECT_EQ(count(trace.str(), "\"ph\":\"X\""), launches);
+    EXPECT_EQ(count(trace.str(), "\"kernel\":\"feed_forward.test\""), joined ? kLayers : 0);
+    EXPECT_EQ(count(trace.str(), "gated_linear"), joined ? 0 : 2 * kLayers);
+    EXPECT_EQ(count(svg, "feed_forward.test, 3 launches as one"), joined ? kLayers : 0);
+  }
 }
 
 class GroupRules : public testing::Test {

@@ -50,6 +50,59 @@ TEST(Simulator, TheLongerOfComputationAndMemoryCounts) {
   EXPECT_NEAR(step.seconds, 5, kNear);
 }
 
+constexpr const OpDef* kChainOps[] = {&kWork, &kCopy, &kSend};
+constinit const JoinForm kChain = {.name = "chain", .ops = kChainOps};
+
+// A group is one launch: its time is the first's, and it is launched once.
+TEST(Simulator, AGroupIsOneLaunch) {
+  Profile profile = toy::seconds_profile();
+  profile.launch_seconds = 0.5;
+  toy::World world({rank_of({{&kWork, {.flops = 1}},
+                             {&kWork, {.flops = 2}},
+                             {&kCopy, {.bytes = 3}, Stream::compute, {}, 1},
+                             {&kWork, {.flops = 1}, Stream::compute, {}, 2},
+                             {&kWork, {.flops = 1}}})});
+  const double apart = run(world, profile).seconds;
+  EXPECT_NEAR(apart, 5 * .5 + 8, kNear);
+  world.plan.schedules[0].groups = {{.first = 1, .count = 3, .form = &kChain, .kernel = "chain"}};
+  const SimulatedStep step = run(world, profile);
+  EXPECT_NEAR(step.seconds, apart - 2 * .5, kNear);
+  expect_time(step, 0, 0, 0, 1.5);
+  expect_time(step, 0, 1, 1.5, 8);
+  expect_time(step, 0, 2, 8, 8);
+  expect_time(step, 0, 3, 8, 8);
+  expect_time(step, 0, 4, 8, 9.5);
+}
+
+// A backend's own prices hear which launches are members.
+TEST(Simulator, OwnPricesOfMembers) {
+  toy::World world({rank_of({{&kWork, {.flops = 1}},
+                             {&kWork, {.flops = 2}},
+                             {&kWork, {.flops = 3}, Stream::compute, {}, 1}})});
+  world.plan.schedules[0].groups = {{.first = 1, .count = 2, .form = &kChain, .kernel = "chain"}};
+  const SimulatedStep step =
+      simulate(world.plan, world.works, CostModel(toy::seconds_profile(), toy::machine_of(1)),
+               [](const Program&, const Op&, bool grouped) -> std::optional<OwnPrice> {
+                 return OwnPrice{.fixed = grouped ? .25 : 4, .memory = 1};
+               });
+  EXPECT_NEAR(step.seconds, 5 + 1.25 + 1.25, kNear);
+  expect_time(step, 0, 1, 5, 7.5);
+}
+
+// Ranks meet inside a group as they do outside.
+TEST(Simulator, RanksMeetInsideAGroup) {
+  const auto rank = [](double flops) {
+    toy::Rank rank = rank_of({{&kWork, {.flops = flops}},
+                              {&kSend, {.wire_bytes = 2}, Stream::compute, {}, 0},
+                              {&kWork, {.flops = 1}, Stream::compute, {}, 1}});
+    rank.schedule.groups = {{.first = 0, .count = 3, .form = &kChain, .kernel = "chain"}};
+    return rank;
+  };
+  const SimulatedStep step = run(toy::World({rank(1), rank(4)}));
+  expect_time(step, 0, 0, 0, 7);
+  expect_time(step, 1, 0, 0, 7);
+}
+
 TEST(Simulator, StreamsRunBesideEachOtherAndWaitAsTold) {
   // a, then its sum on the wire under b, then d, which needs the sum.
   const auto rank = rank_of({{&kWork, {.flops = 1}},

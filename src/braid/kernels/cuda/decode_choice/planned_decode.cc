@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
+#include "braid/kernels/cuda/relay/relay_run.h"
 #include "braid/ops/attention_block.h"
-#include "braid/ops/fused_comm.h"
-#include "braid/ops/linear.h"
 
 namespace braid::cuda {
 namespace {
@@ -20,12 +19,6 @@ int64_t key_bytes(const Program& program, const Op& op, int64_t context) {
 
 }  // namespace
 
-bool PlannedDecode::in_relay(const Op& op) const {
-  const OpDef* const kSteps[] = {&ops::kNormLinear,          &ops::kLinear,     &ops::kGatedLinear,
-                                 &ops::kAllReduceAddRmsNorm, &ops::kRopeAppend, &ops::kAttention};
-  return form_ && form_->kind == DecodeKind::relay && std::ranges::count(kSteps, op.def) > 0;
-}
-
 FusedConfig PlannedDecode::config(const Program& program, const Op& op) const {
   const FusedShape shape = fused_shape(op, program.input_types(op));
   return fused_config(shape, form_->scope, form_->path, form_->cluster,
@@ -35,7 +28,6 @@ FusedConfig PlannedDecode::config(const Program& program, const Op& op) const {
 KernelInfo PlannedDecode::find(const Program& program, const Op& op, Stream stream,
                                const Extents& capacity) const {
   KernelInfo info = kernels_.find(program, op, stream, capacity);
-  if (in_relay(op)) info.name = "relay: " + info.name;
   if (op.def == &ops::kAttentionBlock) info.name = to_string(config(program, op));
   return info;
 }
@@ -55,7 +47,13 @@ Program PlannedDecode::rewrite(Program program) const {
   return fuse(program, ops::attention_block_fusions(form_->scope == FusedScope::projected));
 }
 
-std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& op) const {
+LaunchGroup PlannedDecode::join(const Program& program, const LaunchRun& run) const {
+  if (!form_ || form_->kind != DecodeKind::relay) return {};
+  return relay_group(relay_run(program, run.ops, {}, run.ranks_alike && !across_machines_));
+}
+
+std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& op,
+                                             bool grouped) const {
   if (!form_) return {};
   if (op.def == &ops::kAttentionBlock) {
     const BlockPrice block = block_price(fused_shape(op, program.input_types(op)),
@@ -68,7 +66,7 @@ std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& o
   if (std::ranges::count(program.outputs, op.outputs.empty() ? kNoValue : op.outputs.back()) > 0) {
     return price;
   }
-  if (in_relay(op)) {
+  if (grouped) {
     price.fixed = bytes > 0 ? relay_seam(bytes, rates_) : 0;
   } else {
     const int launches = op.def == &ops::kNormLinear && norms_apart_ ? 2 : 1;

@@ -15,31 +15,38 @@ namespace braid::cuda {
 class PlannedDecode : public KernelCatalog {
  public:
   // `kernels` outlives the catalog and knows all but blocks. `context`: keys of each token.
+  // Relays do not go on over ranks of several machines.
   PlannedDecode(const KernelCatalog& kernels, const DecodeForm& form, const DecodeRates& rates,
-                int64_t context)
-      : kernels_(kernels), asked_(form), rates_(rates), context_(context) {}
+                int64_t context, bool across_machines = false)
+      : kernels_(kernels),
+        asked_(form),
+        rates_(rates),
+        context_(context),
+        across_machines_(across_machines) {}
 
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
   // Chooses the form for all ranks by the first Program of a decode step.
   Program rewrite(Program program) const override;
+  // Relays of an H100, in steps whose form is a relay.
+  LaunchGroup join(const Program& program, const LaunchRun& run) const override;
   std::vector<std::string> explain() const override { return lines_; }
 
-  // Of decode steps, in the form of rewrite(): launches of a relay have the seams of its steps,
-  // blocks their exchanges, other launches a seam each.
-  std::optional<OwnPrice> price(const Program& program, const Op& op) const;
+  // Of decode steps, in the form of rewrite(): members of a group have the seams of a relay's
+  // steps, blocks their exchanges, other launches a seam each.
+  std::optional<OwnPrice> price(const Program& program, const Op& op, bool grouped) const;
   // The chosen form; nothing without a decode step of few tokens.
   const std::optional<DecodeForm>& form() const { return form_; }
 
  private:
-  bool in_relay(const Op& op) const;  // of the kinds that bind_relay.cc joins
   FusedConfig config(const Program& program, const Op& op) const;
 
   const KernelCatalog& kernels_;
   const DecodeForm asked_;
   const DecodeRates rates_;
   const int64_t context_;
+  const bool across_machines_;
   mutable std::optional<DecodeForm> form_;
   mutable bool norms_apart_ = false;
   mutable std::vector<std::string> lines_;
