@@ -53,7 +53,7 @@ struct BoundStep {
   std::vector<BoundOp> launches;
   std::span<const BatchPart> parts;  // target of the launches' parts
   std::vector<InputCopy> inputs;     // none where the host writes the device's memory itself
-  bool ranks_alike = false;          // the other ranks' operands surely have this one's shapes
+  std::span<const LaunchGroup> groups = {};  // as of Schedule; read while binding
 };
 
 // A bound step that runs as often as wanted: no allocation and no decision is left for run().

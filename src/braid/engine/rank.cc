@@ -6,16 +6,6 @@
 #include "braid/schedule/partition.h"
 
 namespace braid {
-namespace {
-
-// Asked for all values: an uneven value keeps ranks from sharing launches.
-bool evenly_cut(const Placement& placement) {
-  return std::ranges::all_of(
-      placement.parts, [&](const Range& part) { return part.size() == placement.parts[0].size(); });
-}
-
-}  // namespace
-
 TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
   if (!placement.is_shard()) return whole;
   const Range& part = part_of(placement, rank);
@@ -53,7 +43,7 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
       [&](const Value& value) {
         return value.kind == ValueKind::state ? state(value) : weight_of(value);
       },
-      arena, lowered.widths.empty() && std::ranges::all_of(lowered.placements, evenly_cut));
+      arena);
 }
 
 // States are allocated when the first Program names them, and shared by all.

@@ -6,7 +6,7 @@
 namespace braid {
 
 Executor::Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-                   std::shared_ptr<DeviceMemory> arena, bool ranks_alike)
+                   std::shared_ptr<DeviceMemory> arena)
     : program_(std::move(program)),
       schedule_(std::move(schedule)),
       backend_(backend),
@@ -78,7 +78,7 @@ Executor::Executor(Program program, Schedule schedule, Backend& backend, const R
     }
     launches.push_back(std::move(bound));
   }
-  replay_ = backend.bind({std::move(launches), parts_, stage_inputs(), ranks_alike});
+  replay_ = backend.bind({std::move(launches), parts_, stage_inputs(), schedule_.groups});
 }
 
 // Gives inputs a place in the host's memory where the arena is not.

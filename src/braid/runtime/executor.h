@@ -19,9 +19,9 @@ class Executor {
  public:
   // `arena` holds the values, with at least the memory plan's bytes; null: the executor allocates
   // an arena. Executors may share an arena if they run one after another. Fails with kResource if
-  // memory does not suffice. The backend must outlive the executor. `ranks_alike`: see BoundStep.
+  // memory does not suffice. The backend must outlive the executor.
   Executor(Program program, Schedule schedule, Backend& backend, const Resolver& resolve,
-           std::shared_ptr<DeviceMemory> arena = nullptr, bool ranks_alike = false);
+           std::shared_ptr<DeviceMemory> arena = nullptr);
 
   const Program& program() const { return program_; }
   const Schedule& schedule() const { return schedule_; }

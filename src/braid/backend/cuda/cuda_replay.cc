@@ -80,7 +80,6 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
                     .whole_batch = parts_.size() == 1,
                     .own_rows = op.own_rows,
                     .beside = op.beside,
-                    .ranks_alike = step.ranks_alike,
                     .words = words_.of(i),
                     .asked_by = asked_by_[i] < 0 ? nullptr : words_.of(asked_by_[i]),
                     .by_stream = by_stream_});
@@ -97,7 +96,7 @@ CudaReplay::CudaReplay(CudaBackend& backend, BoundStep step)
   }
   end_ = make_event();
   words_.upload();
-  join_launches(args);
+  join_launches(step.groups, args);
 }
 
 // Every wait in a stream ends by itself: a kernel's by its deadline, a word's by its proxy's.
@@ -148,20 +147,12 @@ void CudaReplay::ask_ahead() {
   }
 }
 
-void CudaReplay::join_launches(std::span<const LaunchArgs> args) {
+void CudaReplay::join_launches(std::span<const LaunchGroup> groups,
+                               std::span<const LaunchArgs> args) {
   joined_.resize(ops_.size());
-  const auto alone = [&](size_t i) {
-    const Beside& beside = ops_[i].beside;
-    return parts_.size() == 1 && !beside.computes && !beside.communicates && !beside.pulls;
-  };
-  for (size_t i = 0; i < ops_.size();) {
-    size_t end = i;
-    while (end < ops_.size() && alone(end) && ops_[end].stream == ops_[i].stream &&
-           (end == i || (ops_[end].waits.empty() && !done_[end - 1]))) {
-      ++end;
-    }
-    if (end > i + 1) joined_[i] = backend_.table().join(args.subspan(i, end - i));
-    i += std::max<size_t>(1, joined_[i].count);
+  for (const LaunchGroup& group : groups) {
+    joined_[group.first] = {
+        group.count, backend_.table().joins().bind(group, args.subspan(group.first, group.count))};
   }
 }
 
@@ -320,7 +311,7 @@ void CudaReplay::issue(const Hooks& hooks, bool upload, std::vector<OwnedEvent>*
 
 std::string CudaReplay::describe() const {
   std::string joined;
-  for (const JoinedLaunches& j : joined_) {
+  for (const Joined& j : joined_) {
     if (j.count > 0) joined += fmt::format("; {} launches joined in one", j.count);
   }
   return fmt::format("{} graphs made, {:.1f} MB of device memory{}", num_graphs_,

@@ -64,7 +64,7 @@ class CudaReplay : public Replay {
   void upload(cudaStream_t stream) const;
   void give_phases();
   void ask_ahead();
-  void join_launches(std::span<const LaunchArgs> args);
+  void join_launches(std::span<const LaunchGroup> groups, std::span<const LaunchArgs> args);
   void set_parts();
   bool stale(const Captured& captured) const;
   void play(Captured& captured, const Hooks& hooks, bool upload);
@@ -78,7 +78,11 @@ class CudaReplay : public Replay {
   std::vector<BoundOp> ops_;
   std::vector<OpCall> calls_;
   std::vector<BoundKernel> kernels_;
-  std::vector<JoinedLaunches> joined_;  // [launches]: in place of launch i and the launches behind
+  struct Joined {
+    int count = 0;  // of launches; 0: no group begins there
+    BoundKernel kernel;
+  };
+  std::vector<Joined> joined_;  // [launches] in place of launch i and the launches behind it
   std::span<const BatchPart> parts_;
   std::unique_ptr<DeviceMemory> host_parts_;    // pinned copy of parts_
   std::unique_ptr<DeviceMemory> device_parts_;  // read by kernels

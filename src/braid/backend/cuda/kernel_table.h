@@ -26,7 +26,6 @@ struct LaunchArgs {
   bool whole_batch = true;
   bool own_rows = true;             // as of BoundOp
   Beside beside;                    // likewise
-  bool ranks_alike = false;         // as of BoundStep
   LaunchWords* words = nullptr;     // if this launch waits inside, or asks for transfers
   LaunchWords* asked_by = nullptr;  // asks for this launch's transfers; null: this launch
   bool by_stream = false;  // streams may write and wait for words (KernelTable::streams_wait)
@@ -47,14 +46,14 @@ struct Kernel {
   std::function<BoundKernel(const LaunchArgs& args)> bind;
 };
 
-// A kernel in place of the first `count` launches of a run.
-struct JoinedLaunches {
-  size_t count = 0;  // 0: they stay apart
-  BoundKernel kernel;
+// Groups of launches.
+struct Join {
+  // As KernelCatalog::join.
+  std::function<LaunchGroup(const Program& program, const LaunchRun& run)> plan;
+  // The group's kernel in place of its launches. Fails with kUnsupported, giving the reason, if the
+  // operands are not as planned.
+  std::function<BoundKernel(const LaunchGroup& group, std::span<const LaunchArgs> launches)> bind;
 };
-// Asked with neighbouring launches of a stream beside which nothing runs: none waits for another
-// stream but the first, and no other stream waits but for the last.
-using Join = std::function<JoinedLaunches(std::span<const LaunchArgs> launches)>;
 
 // A GPU's kernels by kind of op, filled by explicit calls (kernels/cuda/register.h).
 class KernelTable : public KernelCatalog {
@@ -66,8 +65,8 @@ class KernelTable : public KernelCatalog {
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
   void set_join(Join join) { join_ = std::move(join); }
   const Join& joins() const { return join_; }
-  JoinedLaunches join(std::span<const LaunchArgs> launches) const {
-    return join_ ? join_(launches) : JoinedLaunches{};
+  LaunchGroup join(const Program& program, const LaunchRun& run) const override {
+    return join_.plan ? join_.plan(program, run) : LaunchGroup{};
   }
   // Whether streams may write words and wait for them (stream_words.h) beside other work.
   void set_streams_wait(bool wait) { streams_wait_ = wait; }

@@ -195,9 +195,10 @@ void set_decode(KernelTable& table, const DecodeForm& form) {
   table.set_rewrite({[state](Program program) { return state->rewrite(std::move(program)); },
                      [state] { return state->explain(); }});
   Join relays = table.joins();
-  table.set_join([state, relays](std::span<const LaunchArgs> launches) {
-    return state->relays() && relays ? relays(launches) : JoinedLaunches{};
-  });
+  relays.plan = [state, plan = relays.plan](const Program& program, const LaunchRun& run) {
+    return state->relays() && plan ? plan(program, run) : LaunchGroup{};
+  };
+  table.set_join(std::move(relays));
 }
 
 }  // namespace braid::cuda

@@ -1,7 +1,6 @@
-// Joins the layers of a decode step of one token, and the head, in a single launch: norm_linear,
-// rope_append, attention and linear, or with divided layers all_reduce_add_rms_norm and linear, if
-// each op takes the output of the op before. A step with a single micro-batch never moves its
-// operands, so their addresses are read once.
+// Joins launches as planned (relay/relay_run.h): the layers of a decode step of one token, and the
+// head. A step with a single micro-batch never moves its operands, so their addresses are read
+// once.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "braid/kernels/cuda/bind_gemm.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/kernels/cuda/relay/device/relay_launch.h"
+#include "braid/kernels/cuda/relay/relay_run.h"
 #include "braid/ops/attention.h"
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
@@ -26,48 +26,60 @@ RelayDevice relay_device(const DeviceInfo& device) {
           .smem_per_cta = device.shared_memory_per_cta};
 }
 
+[[noreturn]] void refuse(const LaunchArgs& args, std::string_view why) {
+  fail(ErrorCode::kUnsupported, "a relay as planned: {} at '{}': {}", args.call.op->def->kind,
+       args.call.op->scope, why);
+}
+
 bool is_aligned(const TensorView& view) {
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
 }
 
-// A token's row.
-bool is_row(const TensorView& view, DType dtype = DType::bf16) {
-  return view.dtype == dtype && view.shape.rank() == 2 && view.shape[0] == 1 && is_aligned(view);
+// Kernels copy 16 bytes at a time.
+void require_aligned(const LaunchArgs& args, const TensorView& view, std::string_view what) {
+  if (!is_aligned(view) || !view.contiguous()) {
+    refuse(args, fmt::format("{} at {}: wanted are contiguous rows at a multiple of 16 bytes", what,
+                             static_cast<const void*>(view.data)));
+  }
 }
 
+// Steps of a relay from the launches that relay_run() has planned.
 class RelayBuilder {
  public:
   // `comm` for ranks with divided layers, otherwise null.
   RelayBuilder(const DeviceInfo& device, DeviceComm* comm)
       : device_(relay_device(device)), comm_(comm) {}
 
-  // Whether the relay goes on with this launch; it is whole behind a linear or an attention.
-  bool add(const LaunchArgs& args) {
+  void add(const LaunchArgs& args) {
     const OpDef* def = args.call.op->def;
-    if (!args.whole_batch) return false;
-    if (def == &ops::kNormLinear || def == &ops::kLinear || def == &ops::kGatedLinear) {
-      return add_linear(args);
-    }
+    if (!args.whole_batch) refuse(args, "a part of the batch");
     if (def == &ops::kAllReduceAddRmsNorm) return keep_sum(args);
-    if (def == &ops::kRopeAppend) return keep_rope(args);
-    return def == &ops::kAttention && add_attention(args);
+    if (def == &ops::kRopeAppend) {
+      rope_ = &args;
+    } else if (def == &ops::kAttention) {
+      add_attention(args);
+    } else {
+      add_linear(args);
+    }
   }
-  bool whole() const { return rope_ == nullptr && sum_ == nullptr; }
 
-  std::optional<RelayConfig> config() const {
-    return choose_relay(linear_shapes_, attention_shapes_, device_);
-  }
-  size_t steps() const { return steps_.size(); }
-  // Of the first `steps`.
-  std::shared_ptr<Relay> build(size_t steps, const RelayConfig& config,
-                               const LaunchArgs& first) const {
-    return std::make_shared<Relay>(
-        std::vector<RelayStep>(steps_.begin(), steps_.begin() + static_cast<int64_t>(steps)),
-        caches_, tables_, config, first.live(BatchAxis::token), first.device.id, comm_);
+  // Fails unless the operands give the planned config.
+  std::shared_ptr<Relay> build(const LaunchGroup& group, const LaunchArgs& first) const {
+    const auto config = choose_relay(linear_shapes_, attention_shapes_, device_);
+    const std::string kernel = config ? to_string(*config) : "none";
+    if (kernel != group.kernel) {
+      refuse(first,
+             fmt::format("the plan has '{}', and these operands make '{}'", group.kernel, kernel));
+    }
+    if (!Relay::fits(*config, first.device)) {
+      refuse(first, fmt::format("'{}' does not run on all of the GPU's SMs at once", kernel));
+    }
+    return std::make_shared<Relay>(steps_, caches_, tables_, *config, first.live(BatchAxis::token),
+                                   first.device.id, comm_);
   }
 
  private:
-  bool add_linear(const LaunchArgs& args) {
+  void add_linear(const LaunchArgs& args) {
     const LinearOperands op(args.call);
     RelayLinear s{.k = static_cast<int32_t>(op.x().cols()),
                   .gated = op.gated(),
@@ -75,37 +87,26 @@ class RelayBuilder {
                   .normed = op.normed() || sum_ != nullptr,
                   .f32 = op.weights() == 1 && op.y(0).dtype == DType::f32,
                   .summed = sum_ != nullptr};
-    if (rope_ != nullptr || op.weights() > kRelayWeights || op.x().shape[0] != 1) return false;
-    if (!take_input(args, op, s)) return false;
+    require_aligned(args, op.x(), "its input");
+    take_input(args, op, s);
     for (size_t i = 0; i < op.weights(); ++i) {
       const TensorView &w = op.weight(i), &y = op.y(i);
-      const TensorView bias = op.bias(i);
-      if (!relay_takes(w.dtype) || !w.contiguous() || !is_aligned(w) ||
-          !is_row(y, s.f32 ? DType::f32 : DType::bf16)) {
-        return false;
-      }
-      if (bias.data != nullptr && !is_float(bias.dtype)) return false;
+      require_aligned(args, w, "a weight");
+      require_aligned(args, y, "an output");
       s.w[i] = reinterpret_cast<const uint8_t*>(w.data);
       s.dtype[i] = w.dtype;
-      if (is_quantized(w.dtype) != s.tiled()) return false;
       s.n[i] = static_cast<int32_t>(w.shape[0]);
       s.y[i] = y.data;
-      if (s.n[i] % 2 != 0) return false;
       if (!s.gated || i == 0) s.units += s.n[i];
     }
     RelayLinearShape shape{
         .k = s.k, .units = s.units, .gated = s.gated, .normed = s.normed, .summed = s.summed};
     std::ranges::copy(s.dtype, shape.weights.begin());
-    if (!s.f32 && !relay_takes(shape, device_)) return false;
     if (s.normed) s.norm_w = as_f32(args, (sum_ != nullptr ? sum_ : &args)->call.in[2]);
     for (size_t i = 0; i < op.weights(); ++i) s.bias[i] = as_f32(args, op.bias(i));
-    if (s.normed) residual_ = reinterpret_cast<const std::byte*>(s.sum != nullptr ? s.sum : s.a);
     sum_ = nullptr;
-    made_.clear();
     if (s.f32) return add_long(s, shape);
-    for (size_t i = 0; i < (s.gated ? 1 : op.weights()); ++i) made_.push_back(op.y(i).data);
     add_step(s, shape);
-    return true;
   }
 
   void add_step(const RelayLinear& s, const RelayLinearShape& shape) {
@@ -114,7 +115,7 @@ class RelayBuilder {
   }
 
   // A linear with perhaps many outputs, which nobody takes from here: a step for some at a time.
-  bool add_long(RelayLinear s, RelayLinearShape shape) {
+  void add_long(RelayLinear s, RelayLinearShape shape) {
     // If the outputs share the sum's memory, nobody reads the sum: CTAs that have finished the step
     // do not wait for the CTA that writes the sum.
     const auto* y = static_cast<const float*>(s.y[0]);
@@ -131,7 +132,6 @@ class RelayBuilder {
       s.a = nullptr, s.sum = nullptr, s.x = nullptr;
       s.summed = shape.summed = false;
     }
-    return true;
   }
 
   // A small weight in the kernel's form, by pairs; null without a weight.
@@ -142,87 +142,45 @@ class RelayBuilder {
     return reinterpret_cast<const float*>(tables_.back()->data());
   }
 
-  bool take_input(const LaunchArgs& args, const LinearOperands& op, RelayLinear& s) const {
-    if (sum_ == nullptr) return op.normed() ? take_norm(args, s) : is_made(op.x(), 0, 1);
-    const OpCall& sum = sum_->call;
-    if (op.normed() || op.x().data != sum.out[1].data) return false;
-    s.eps = sum.attrs<ops::ReduceNormAttrs>().eps;
-    s.sum = sum.out[0].as<float>();
-    s.x = sum.out[1].data;
-    return true;
-  }
-
   // The first norm reads a row in memory; each later norm adds the previous step's output to the
   // previous norm's sum.
-  bool take_norm(const LaunchArgs& args, RelayLinear& s) const {
-    const TensorView &a = args.call.in[0], &b = args.call.in[1], &w = args.call.in[2];
-    if (a.dtype != DType::f32 || !is_aligned(a) || !is_float(w.dtype)) return false;
-    s.eps = args.call.attrs<ops::NormLinearAttrs>().norm.eps;
-    if (steps_.empty()) {
-      s.a = a.as<const float>();
-      return b.data == nullptr;
+  void take_input(const LaunchArgs& args, const LinearOperands& op, RelayLinear& s) const {
+    if (sum_ != nullptr) {
+      const OpCall& sum = sum_->call;
+      s.eps = sum.attrs<ops::ReduceNormAttrs>().eps;
+      s.sum = sum.out[0].as<float>();
+      s.x = sum.out[1].data;
+    } else if (op.normed()) {
+      s.eps = args.call.attrs<ops::NormLinearAttrs>().norm.eps;
+      if (steps_.empty()) {
+        s.a = op.x().as<const float>();
+      } else {
+        s.sum = args.call.out[0].as<float>();
+      }
     }
-    if (b.data == nullptr || a.data != residual_ || !is_made(b, 0, 1)) return false;
-    s.sum = args.call.out[0].as<float>();
-    return true;
   }
 
-  // Whether the row is output `i` of `n` from the step before.
-  bool is_made(const TensorView& row, size_t i, size_t n) const {
-    return is_row(row) && made_.size() == n && row.data == made_[i];
-  }
-
-  // Only where all ranks do the same.
-  bool keep_sum(const LaunchArgs& args) {
-    const OpCall& call = args.call;
-    if (!whole() || comm_ == nullptr || comm_->limits().across_machines || !args.ranks_alike ||
-        !is_made(call.in[0], 0, 1) || steps_.back().attends || call.in[1].data != residual_ ||
-        !is_float(call.in[2].dtype) || !is_row(call.out[1])) {
-      return false;
-    }
+  void keep_sum(const LaunchArgs& args) {
+    if (comm_ == nullptr) refuse(args, "there are no other ranks");
+    require_aligned(args, args.call.out[1], "an output");
     sum_ = &args;
-    return true;
   }
 
-  bool keep_rope(const LaunchArgs& args) {
-    const OpCall& call = args.call;
-    if (!whole() || !is_row(call.out[0])) return false;
-    for (size_t i : {6u, 7u}) {
-      if (call.in[i].dtype != DType::bf16 || !is_aligned(call.in[i])) return false;
-    }
-    for (size_t i = 0; i < 3; ++i) {
-      if (!is_made(call.in[i], i, 3)) return false;
-    }
-    for (size_t i : {8u, 9u}) {
-      const TensorView& norm = call.in[i];
-      if (norm.data != nullptr && !is_float(norm.dtype)) return false;
-    }
-    rope_ = &args;
-    return true;
-  }
-
-  bool add_attention(const LaunchArgs& args) {
+  void add_attention(const LaunchArgs& args) {
     enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
     const OpCall& call = args.call;
     const auto& a = call.attrs<ops::AttentionAttrs>();
-    if (rope_ == nullptr) return false;
     const OpCall& rope = rope_->call;
     const auto& turns = rope.attrs<ops::RopeAppendAttrs>();
     const TensorView &k = call.in[kCacheK], &v = call.in[kCacheV], &pages = call.in[kPageTable];
-    if (call.in[kQ].data != rope.out[0].data || k.data != rope.in[6].data ||
-        v.data != rope.in[7].data || pages.shape[0] != 1 || !is_row(call.out[0])) {
-      return false;
-    }
-    if (a.head_offset != 0 || a.softcap > 0 || turns.rope.head_dim != a.head_dim ||
-        call.in[kQ].cols() != k.shape[2] * a.group * a.head_dim) {
-      return false;
-    }
+    require_aligned(args, k, "the cache");
+    require_aligned(args, v, "the cache");
+    require_aligned(args, call.in[kQ], "its input");
+    require_aligned(args, call.out[0], "an output");
     const RelayAttentionShape shape{.head_dim = static_cast<int>(a.head_dim),
                                     .group = static_cast<int>(a.group),
                                     .kv_heads = k.shape[2],
                                     .page_size = k.shape[1]};
-    if (!relay_takes(shape, device_)) return false;
-    if (!attention_shapes_.empty() && !(shape == attention_shapes_[0])) return false;
     tables_.push_back(turns_table(*rope_, turns.rope, rope.in[4]));
     const uint64_t* table = reinterpret_cast<const uint64_t*>(tables_.back()->data());
     RelayStep& step = steps_.emplace_back();
@@ -250,9 +208,7 @@ class RelayBuilder {
                       .interleaved = turns.rope.pairing == ops::RopePairing::interleaved};
     caches_.push_back({k.data, v.data, k.shape[0] * k.shape[1], k.shape[2]});
     attention_shapes_.push_back(shape);
-    made_ = {call.out[0].data};
     rope_ = nullptr;
-    return true;
   }
 
   const RelayDevice device_;
@@ -262,36 +218,31 @@ class RelayBuilder {
   std::vector<std::shared_ptr<DeviceMemory>> tables_;
   std::vector<RelayLinearShape> linear_shapes_;
   std::vector<RelayAttentionShape> attention_shapes_;
-  std::vector<const std::byte*> made_;   // outputs of the newest step
-  const std::byte* residual_ = nullptr;  // the newest norm's sum
-  const LaunchArgs* rope_ = nullptr;     // whose attention is to come
-  const LaunchArgs* sum_ = nullptr;      // whose linear is to come
+  const LaunchArgs* rope_ = nullptr;  // whose attention is to come
+  const LaunchArgs* sum_ = nullptr;   // whose linear is to come
 };
-
-JoinedLaunches join_relay(std::span<const LaunchArgs> launches, DeviceComm* comm) {
-  RelayBuilder builder(launches[0].device, comm);
-  // Left outside: a rope without a following attention, a sum without its linear, and steps without
-  // room in the launch.
-  size_t count = 0, steps = 0;
-  std::optional<RelayConfig> config;
-  for (size_t n = 0; n < launches.size() && builder.add(launches[n]);) {
-    ++n;
-    if (!builder.whole()) continue;
-    const std::optional<RelayConfig> longer = builder.config();
-    if (config && (!longer || longer->ctas < config->ctas)) break;
-    if (longer) config = longer, count = n, steps = builder.steps();
-  }
-  if (!config || !Relay::fits(*config, launches[0].device)) return {};
-  return {count, [relay = builder.build(steps, *config, launches[0])](
-                     const LaunchContext& context) { relay->launch(context); }};
-}
 
 }  // namespace
 
 void add_relays(KernelTable& table, const StreamComms& comms) {
-  table.set_join([comms](std::span<const LaunchArgs> launches) {
-    return join_relay(launches, comms[launches[0].stream]);
-  });
+  table.set_join({.plan =
+                      [&table, comms](const Program& program, const LaunchRun& run) {
+                        DeviceComm* const comm = comms[run.stream];
+                        const bool summed =
+                            comm != nullptr && !comm->limits().across_machines && run.ranks_alike;
+                        const RelayRun relay =
+                            relay_run(program, run.ops, relay_device(table.device()), summed);
+                        const bool fits =
+                            relay.launches > 0 && Relay::fits(relay.config, table.device());
+                        return fits ? relay_group(relay) : LaunchGroup{};
+                      },
+                  .bind = [comms](const LaunchGroup& group,
+                                  std::span<const LaunchArgs> launches) -> BoundKernel {
+                    RelayBuilder builder(launches[0].device, comms[launches[0].stream]);
+                    for (const LaunchArgs& launch : launches) builder.add(launch);
+                    return [relay = builder.build(group, launches[0])](
+                               const LaunchContext& context) { relay->launch(context); };
+                  }});
 }
 
 }  // namespace braid::cuda
