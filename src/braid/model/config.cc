@@ -1,5 +1,6 @@
 #include "braid/model/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace braid {
@@ -85,6 +86,23 @@ void check_latent(const std::string& origin, const LatentConfig& l) {
   }
 }
 
+void check_dual(const std::string& origin, const ModelConfig& c) {
+  const ops::DualChunks& d = c.dual->chunks;
+  check(origin, "dual_chunk_attention_config: chunk_size", d.reach, INT32_MAX);
+  check(origin, "dual_chunk_attention_config: chunk_size - local_size", d.chunk, d.reach - 1);
+  check(origin, "dual_chunk_attention_config: local_size", d.reach - d.chunk, d.chunk);
+  if (d.original != 0) {
+    check(origin, "dual_chunk_attention_config: original_max_position_embeddings", d.original,
+          INT32_MAX);
+  }
+  const bool windows = std::ranges::any_of(c.windows, [](int64_t w) { return w != 0; });
+  if (windows || c.rope_factors || c.latent || c.dynamic_rope != 0) {
+    fail(ErrorCode::kUnsupported,
+         "{}: dual chunk attention with windows, latent attention or RoPE of a changing base",
+         origin);
+  }
+}
+
 }  // namespace
 
 void check_config(const ModelConfig& c, const std::string& origin) {
@@ -111,9 +129,13 @@ void check_config(const ModelConfig& c, const std::string& origin) {
   check_rope(origin, c.rope);
   if (c.experts) check_experts(origin, *c.experts);
   if (c.latent) check_latent(origin, *c.latent);
+  if (c.dual) check_dual(origin, c);
 }
 
 void stretch_context(ModelConfig& config, int64_t tokens) {
+  if (config.dual && tokens > config.context) {
+    config.context = std::max(config.context, std::min(tokens, config.dual->context));
+  }
   if (config.dynamic_rope == 0 || tokens <= config.context) return;
   const double over = static_cast<double>(tokens) / static_cast<double>(config.context);
   const double grown = config.dynamic_rope * over - (config.dynamic_rope - 1);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/ops/dual_chunks.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/rope.h"
 #include "braid/ops/route.h"
@@ -38,6 +39,14 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
+// Attention beyond the context, for sequences of at most `context` tokens.
+struct DualChunkConfig {
+  ops::DualChunks chunks;  // their rope is the model's
+  int64_t context = 0;
+
+  bool operator==(const DualChunkConfig&) const = default;
+};
+
 // A decoder's hyper-parameters, from any kind of file.
 struct ModelConfig {
   std::string family;  // its ModelFamily's name
@@ -64,6 +73,7 @@ struct ModelConfig {
   ops::Activation activation = ops::Activation::silu;
   std::optional<ExpertConfig> experts;
   std::optional<LatentConfig> latent;
+  std::optional<DualChunkConfig> dual;
   std::vector<std::string> remarks;  // for the user, a line each: ignored settings in a file
 
   bool operator==(const ModelConfig&) const = default;
@@ -80,9 +90,10 @@ struct ModelConfig {
 // frequencies beyond numbers, more chosen experts than experts.
 void check_config(const ModelConfig& config, const std::string& origin);
 
-// With dynamic RoPE, lengthens `context` to `tokens`, and sets RoPE's base for this length; other
-// models, and shorter lengths, stay the same. A base holds for all tokens in a job, whatever steps
-// bring them: keys with different bases do not meet.
+// With dual chunks, lengthens `context` to `tokens`, as far as the chunks allow. With dynamic RoPE
+// likewise, and sets RoPE's base for this length; other models, and shorter lengths, stay the same.
+// A base holds for all tokens in a job, whatever steps bring them: keys with different bases do not
+// meet.
 void stretch_context(ModelConfig& config, int64_t tokens);
 
 }  // namespace braid

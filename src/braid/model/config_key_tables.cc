@@ -184,7 +184,8 @@ constexpr auto kHfKeys = std::to_array<ConfigKey>({
      "a residual behind the norm"},
     {"dual_chunk_attention_config",
      {"-", "-", "null", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"},
-     "an object: its original_max_position_embeddings, else its chunk_size, ends the context"},
+     "an object: chunk_size, or a smaller original_max_position_embeddings, ends the context "
+     "without --ctx"},
     {"is_causal",
      {"!true", "!true", "!true", "!true", "!true", "!true", "!true", "!true", "!true", "!true",
       "!true", "!true", "!true"},

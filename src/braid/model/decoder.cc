@@ -1,5 +1,6 @@
 #include "braid/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "braid/model/forward_inputs.h"
@@ -73,8 +74,16 @@ class Forward {
                        {.head_dim = c_.D,
                         .group = c_.Hq / c_.Hkv,
                         .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.D))),
-                        .window = c_.windows[index]});
+                        .window = c_.windows[index],
+                        .dual = chunks()});
     return ops::linear(b_, out, weights(name + ".o", {c_.C, q_dim}, c_.o_bias), shape_.activations);
+  }
+
+  // Nothing where the model's context or the cache ends first: fewer keys are met as they are.
+  std::optional<ops::DualChunks> chunks() const {
+    if (!c_.dual) return {};
+    const int64_t room = std::min(c_.context, shape_.pages_per_sequence * shape_.page_size);
+    return room > c_.dual->chunks.plain() ? std::optional(c_.dual->chunks) : std::nullopt;
   }
 
   ValueId latent_attention(const std::string& layer, ValueId x) {

@@ -83,6 +83,11 @@ std::vector<ValueType> infer_attention(const Attrs& attrs, TypeList in) {
   require_cache("attention", in[1], a.head_dim);
   require_cache("attention", in[2], a.head_dim);
   for (size_t i : {3u, 4u, 5u}) require_dtype("attention", "metadata", in[i], DType::i32);
+  if (a.dual && (a.dual->chunk < 1 || a.dual->reach <= a.dual->chunk ||
+                 a.dual->reach > 2 * a.dual->chunk || a.dual->rope.head_dim != a.head_dim)) {
+    fail(ErrorCode::kInvalidArgument, "attention: chunks of {} keys with a reach of {}",
+         a.dual->chunk, a.dual->reach);
+  }
   const int64_t heads = in[0].shape[1] / a.head_dim;
   if (heads * a.head_dim != in[0].shape[1] || heads < 1 ||
       (heads - 1 + a.head_offset) / a.group >= in[1].shape[2]) {
@@ -127,19 +132,49 @@ Attrs localize_attention(const Attrs& attrs, TypeList, const ShardRule& rule, in
   return Attrs::of(local);
 }
 
-// A query over keys [first, last] in its sequence, in f64.
+// A query as it meets key j, dual chunks or none.
+class MetQuery {
+ public:
+  MetQuery(const float* q, const AttentionAttrs& a, int64_t position)
+      : q_(q, q + a.head_dim), a_(a), position_(position), scale_(a.scale) {
+    if (!a.dual) return;
+    frequencies_ = rope_frequencies(a.dual->rope, nullptr);
+    scale_ *= a.dual->growth(position);
+  }
+  double score(int64_t j, const std::vector<float>& key) {
+    if (a_.dual && j / a_.dual->chunk != chunk_) {
+      chunk_ = j / a_.dual->chunk;
+      met_ = q_;
+      turn_heads(a_.dual->rope, frequencies_, a_.dual->moves(position_, j), 1, 0, met_.data());
+    }
+    const std::vector<float>& q = a_.dual ? met_ : q_;
+    double s = 0;
+    for (size_t d = 0; d < q.size(); ++d) s += static_cast<double>(q[d]) * key[d];
+    return s * scale_;
+  }
+
+ private:
+  const std::vector<float> q_;
+  const AttentionAttrs& a_;
+  const int64_t position_;
+  double scale_;
+  std::vector<double> frequencies_;
+  int64_t chunk_ = -1;
+  std::vector<float> met_;
+};
+
+// The query at the position of the last of `keys` in its sequence over these keys, in f64.
 void attend(const float* q, const AttentionAttrs& a, const TensorView& k, const TensorView& v,
             const int32_t* pages, int64_t kv_head, Range keys, float* out) {
   const size_t D = a.head_dim;
+  MetQuery query(q, a, keys.end - 1);
   const int64_t BS = k.shape[1];
   std::vector<double> scores;
   std::vector<float> row(D);
   const auto slot = [&](int64_t j) { return pages[j / BS] * BS + j % BS; };
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     dequantize_row(k.dtype, cache_row(k, slot(j), kv_head), row.data(), a.head_dim);
-    double s = 0;
-    for (size_t d = 0; d < D; ++d) s += static_cast<double>(q[d]) * row[d];
-    s *= a.scale;
+    const double s = query.score(j, row);
     scores.push_back(a.softcap > 0 ? a.softcap * std::tanh(s / a.softcap) : s);
   }
   const double top = *std::max_element(scores.begin(), scores.end());

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "braid/ops/dual_chunks.h"
 #include "braid/program/builder.h"
 
 namespace braid::ops {
@@ -44,6 +47,7 @@ struct AttentionAttrs {
   float scale = 1;
   int64_t window = 0;
   float softcap = 0;  // s -> softcap * tanh(s / softcap) when > 0
+  std::optional<DualChunks> dual;
   bool operator==(const AttentionAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
@@ -53,6 +57,7 @@ struct AttentionAttrs {
     f("scale", scale);
     if (window) f("window", window);
     if (softcap > 0) f("softcap", softcap);
+    if (dual) dual->fields(f);
   }
 };
 

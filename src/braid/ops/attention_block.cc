@@ -151,7 +151,10 @@ std::optional<Op> make_block(const Program&, std::span<const Op> run) {
   const bool normed = qkv.def == &kNormLinear;
   const NormLinearAttrs attrs = normed ? qkv.attrs.as<NormLinearAttrs>()
                                        : NormLinearAttrs{.linear = qkv.attrs.as<LinearAttrs>()};
-  if (attrs.gated || attrs.linear.n != 3 || attrs.linear.bias_elsewhere) return std::nullopt;
+  if (attrs.gated || attrs.linear.n != 3 || attrs.linear.bias_elsewhere ||
+      attends.attrs.as<AttentionAttrs>().dual) {
+    return std::nullopt;
+  }
   const std::span made = std::span(qkv.outputs).last(3);
   if (!std::equal(made.begin(), made.end(), rope.inputs.begin()) ||
       attends.inputs[0] != rope.outputs[0] || attends.inputs[1] != rope.inputs[6] ||

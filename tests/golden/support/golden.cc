@@ -101,6 +101,21 @@ std::vector<ConfigCase> load_config_cases() {
   return cases;
 }
 
+DualChunkGolden load_dual_chunk_golden() {
+  const json data = read_json("dual_chunk.json");
+  DualChunkGolden golden{.model = data.at("model"), .columns = {}, .cases = {}};
+  for (const json& entry : data.at("cases")) {
+    golden.cases.push_back({.config = entry.at("dual_chunk_attention_config").dump(),
+                            .logits = {.prompt = entry.at("prompt"),
+                                       .last = decode_floats(entry.at("last")),
+                                       .inner_positions = entry.at("inner_positions"),
+                                       .inner = decode_floats(entry.at("inner"))}});
+  }
+  const int64_t vocab = std::ssize(golden.cases.at(0).logits.last), step = data.at("column_step");
+  for (int64_t i = 0; i < vocab; i += step) golden.columns.push_back(i);
+  return golden;
+}
+
 DemoGolden load_demo_golden() {
   const json prompts = read_json("demo_prompts.json");
   const json data = read_json("demo_golden.json");

@@ -44,6 +44,19 @@ struct ConfigCase {
 
 std::vector<ConfigCase> load_config_cases();
 
+// A Qwen2 with small chunks of dual chunk attention (tools/make_dual_chunk_goldens.py, in f64).
+struct DualChunkCase {
+  std::string config;  // dual_chunk_attention_config
+  Case logits;         // without greedy tokens
+};
+struct DualChunkGolden {
+  std::string model;  // whose weights and other configuration it has
+  std::vector<int64_t> columns;
+  std::vector<DualChunkCase> cases;
+};
+
+DualChunkGolden load_dual_chunk_golden();
+
 // The demo model after one prompt.
 struct DemoCase {
   std::string text;

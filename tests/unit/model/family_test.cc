@@ -55,13 +55,41 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
   });
 }
 
-// Dual chunk attention is not built: Qwen2.5-1M ends where it would begin, and says so.
+// Qwen2.5-1M ends where dual chunk attention begins, and says so; a longer context is asked for.
 TEST(HfConfig, QwenEndsWhereDualChunksBegin) {
-  const ModelConfig c = read_model_shape(BRAID_TEST_DATA "/../configs/qwen2.5-7b-1m.json").config;
+  ModelConfig c = read_model_shape(BRAID_TEST_DATA "/../configs/qwen2.5-7b-1m.json").config;
   EXPECT_EQ(c.context, 262144);
   ASSERT_EQ(c.remarks.size(), 1u);
   EXPECT_THAT(c.remarks[0], HasSubstr("more than 262144 tokens take dual chunk attention"));
   EXPECT_THAT(c.remarks[0], HasSubstr("not 1010000"));
+  ASSERT_TRUE(c.dual.has_value());
+  EXPECT_EQ(c.dual->chunks.chunk, 253952);
+  EXPECT_EQ(c.dual->chunks.moves(1000000, 253951), 262144 - 1000000);
+  EXPECT_EQ(c.dual->chunks.moves(262144, 0), 0);
+  EXPECT_EQ(c.dual->chunks.moves(262145, 0), -1);
+  EXPECT_EQ(c.dual->chunks.growth(262143), 1);
+  EXPECT_NEAR(c.dual->chunks.growth(1009999), std::pow(1 + 0.1 * std::log(1010000 / 262144.0), 2),
+              1e-12);
+  for (const auto& [tokens, context] :
+       {std::pair(100, 262144), {262145, 262145}, {1010000, 1010000}, {1 << 20, 1010000}}) {
+    stretch_context(c, tokens);
+    EXPECT_EQ(c.context, context);
+  }
+}
+
+TEST(HfConfig, ChunksThatMakeNoAttentionAreRefused) {
+  const auto refuses = [](const json& chunks, const std::vector<std::string>& words) {
+    expect_error(ErrorCode::kMalformed, words, [&] {
+      read("qwen2", {{"dual_chunk_attention_config", chunks}});
+    });
+  };
+  refuses({{"chunk_size", 24}, {"local_size", 13}}, {"local_size is 13", "1 to 11"});
+  refuses({{"chunk_size", 24}, {"local_size", 24}}, {"chunk_size - local_size is 0", "1 to 23"});
+  refuses({{"chunk_size", 24}, {"local_size", 0}}, {"chunk_size - local_size is 24", "1 to 23"});
+  refuses({{"chunk_size", 24}, {"local_size", -5000000000}}, {"chunk_size - local_size is 0"});
+  refuses({{"chunk_size", -1}, {"local_size", 1}}, {"chunk_size is -1"});
+  refuses({{"chunk_size", 24}, {"local_size", 5}, {"original_max_position_embeddings", -3}},
+          {"original_max_position_embeddings is -3"});
 }
 
 // The sizes that these models are known by.

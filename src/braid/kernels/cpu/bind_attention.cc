@@ -40,8 +40,14 @@ BoundKernel bind_attention(const LaunchArgs& args, Isa isa) {
                     .scale = a.scale,
                     .softcap = a.softcap,
                     .window = a.window,
+                    .dual = a.dual ? &*a.dual : nullptr,
                     .scratch = args.workspace};
-  return [bound = p, &call, isa](const Team& team) {
+  std::shared_ptr<const std::vector<double>> frequencies;
+  if (a.dual) {
+    frequencies = std::make_shared<std::vector<double>>(rope_frequencies(a.dual->rope, nullptr));
+    p.frequencies = frequencies->data();
+  }
+  return [bound = p, frequencies, &call, isa](const Team& team) {
     auto p = bound;
     p.q = call.in[0].as<const float>();
     p.out = call.out[0].as<float>();

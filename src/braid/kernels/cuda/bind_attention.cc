@@ -76,6 +76,11 @@ DecodeDevice decode_device_of(const DeviceInfo& device) {
 // By head dim, dtypes, and how many tokens a step has of how many sequences.
 Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out,
                         const DeviceInfo& device) {
+  if (attrs.dual) {
+    fail(ErrorCode::kUnsupported,
+         "dual chunk attention is not supported on GPUs: at most {} tokens, or --device cpu",
+         attrs.dual->plain());
+  }
   alignas(16) static std::byte somewhere[16];  // the choice ignores addresses
   const auto view = [](const ValueType& type) {
     return make_view(somewhere, type.dtype, type.shape);

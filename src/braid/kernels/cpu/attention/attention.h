@@ -6,6 +6,7 @@
 #include "braid/backend/cpu/team.h"
 #include "braid/kernels/cpu/isa.h"
 #include "braid/kernels/cpu/kv_cache.h"
+#include "braid/ops/dual_chunks.h"
 
 namespace braid::cpu {
 
@@ -39,8 +40,10 @@ struct AttentionParams {
   int64_t q_stride = 0;
   int64_t out_stride = 0;
   float scale = 1.0f;
-  float softcap = 0;             // 0: none
-  int64_t window = 0;            // 0: none
+  float softcap = 0;                      // 0: none
+  int64_t window = 0;                     // 0: none
+  const ops::DualChunks* dual = nullptr;  // scale grows and q turns as it says; null: neither
+  const double* frequencies = nullptr;    // [rotary_dim / 2] of dual's rope
   std::byte* scratch = nullptr;  // attention_scratch_bytes(), 64-byte aligned, any contents
 };
 

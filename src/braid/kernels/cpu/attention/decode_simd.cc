@@ -200,7 +200,7 @@ void run(const DecodeChunk& c) {
       } else {
         std::memcpy(next, rows[at], sizeof(rows[at]));
       }
-      const bool first = begin == c.begin;
+      const bool first = begin == c.begin && !c.resume;
       float* state = c.state + h * stride;
       switch (R) {
         case 1:

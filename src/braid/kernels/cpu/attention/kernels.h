@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "braid/kernels/cpu/dispatch.h"
+#include "braid/ops/dual_chunks.h"
 #include "braid/tensor/dtype.h"
 
 // The parts of attention(); a single thread each, compiled per Isa.
@@ -46,6 +47,7 @@ struct DecodeChunk {
   int heads = 0;
   int64_t begin = 0;
   int64_t end = 0;         // > begin
+  bool resume = false;     // goes on from `state`
   bool cold = false;       // nobody has asked for these keys yet
   int64_t next_end = 0;    // keys from `end` to here come later: fetched into the cache meanwhile
   float* state = nullptr;  // [heads, state_floats(D)] f32
@@ -73,8 +75,10 @@ struct PrefillBlock {
   int64_t out_stride = 0;
   int64_t queries = 0;
   int64_t heads = 0;
-  int64_t position = 0;      // of the first query
-  int64_t window = 0;        // 0: none
+  int64_t position = 0;  // of the first query
+  int64_t window = 0;    // 0: none
+  const ops::DualChunks* dual = nullptr;
+  const double* frequencies = nullptr;
   float* scratch = nullptr;  // prefill_scratch_floats(queries * heads, D), 64-byte aligned
 };
 BRAID_DECLARE_PER_ISA(void attention_prefill_block(const PrefillBlock& b))

@@ -161,6 +161,23 @@ void load_queries(const PrefillBlock& b, const Rows& rows) {
   }
 }
 
+// Queries as they meet the keys of `key`'s chunk.
+void meet_chunk(const PrefillBlock& b, const Rows& rows, int64_t key) {
+  const ops::DualChunks& dual = *b.dual;
+  const int64_t D = b.kv.head_dim;
+  for (int64_t i = 0; i < b.queries; ++i) {
+    const int64_t position = b.position + i;
+    const float scale = b.score.scale * static_cast<float>(dual.growth(position));
+    float* q = rows.q + i * b.heads * rows.padded_dim;
+    for (int64_t h = 0; h < b.heads; ++h) {
+      const float* src = b.q + i * b.q_stride + h * D;
+      for (int64_t d = 0; d < D; ++d) q[h * rows.padded_dim + d] = src[d] * scale;
+    }
+    ops::turn_heads(dual.rope, {b.frequencies, static_cast<size_t>(dual.rope.rotary_dim / 2)},
+                    dual.moves(position, key), b.heads, rows.padded_dim, q);
+  }
+}
+
 // Rows [first, first + kRows) against the n converted keys that begin at `begin`.
 void update_tile(const PrefillBlock& b, const Rows& rows, int64_t first, int64_t begin, int64_t n) {
   const auto position = [&](int64_t r) __attribute__((always_inline)) {
@@ -182,7 +199,8 @@ void update_tile(const PrefillBlock& b, const Rows& rows, int64_t first, int64_t
     float* s = rows.scores + r * kKeys;
     if (b.score.cap != 0) apply_softcap(b.score.cap, s, columns);
     const int64_t at = position(first + r);
-    if (cut) mask(s, columns, b.window > 0 ? at - b.window + 1 - begin : 0, at + 1 - begin);
+    const int64_t seen_here = at + 1 - begin < n ? at + 1 - begin : n;
+    if (cut) mask(s, columns, b.window > 0 ? at - b.window + 1 - begin : 0, seen_here);
   }
 
   // alpha = 2^(old maximum - new maximum), all rows in one go.
@@ -232,8 +250,13 @@ void attention_prefill_block(const PrefillBlock& b) {
   const int64_t end = b.position + b.queries;
   int64_t begin = b.window > 0 ? b.position - b.window + 1 : 0;
   if (begin < 0) begin = 0;
-  for (; begin < end; begin += kKeys) {
-    const int64_t n = end - begin < kKeys ? end - begin : kKeys;
+  int64_t same_end = b.dual ? begin : end;  // of keys that the loaded queries meet
+  for (int64_t n = 0; begin < end; begin += n) {
+    if (begin == same_end) {
+      meet_chunk(b, rows, begin);
+      same_end = b.dual->chunk_end(begin) < end ? b.dual->chunk_end(begin) : end;
+    }
+    n = same_end - begin < kKeys ? same_end - begin : kKeys;
     convert(b.kv, begin, n, rows.kt, rows.values);
     for (int64_t first = 0; first < rows.padded_count; first += kRows) {
       update_tile(b, rows, first, begin, n);

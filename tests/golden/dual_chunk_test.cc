@@ -1,0 +1,140 @@
+// Dual chunk attention with small chunks against tools/make_dual_chunk_goldens.py, which computes
+// in f64 with keys turned inside their chunks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "braid/engine/loaded_model.h"
+#include "braid/ops/fusion.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+#include "unit/io/expect_error.h"
+
+namespace braid::golden {
+namespace {
+
+constexpr double kF32Tolerance = 1e-4;  // as logits_test.cc has it
+constexpr CacheShape kCache = {
+    .pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages, .kv_dtype = DType::f32};
+
+// The case's model, with room for every test's sequences.
+class ChunkedModel {
+ public:
+  ChunkedModel(const DualChunkGolden& golden, const DualChunkCase& c) : folder_("dual_chunk") {
+    const RandomModel random = load_random_model(golden.model);
+    write_hf_folder(random, folder_.path());
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(random.folder / "config.json"));
+    config["dual_chunk_attention_config"] = nlohmann::json::parse(c.config);
+    std::ofstream(folder_.path() / "config.json") << config;
+    model_.emplace(folder_.path().string());
+    plain_ = model_->config().context;
+    model_->stretch(model_->config().dual->context);
+  }
+  const Model& model() const { return *model_; }
+  int64_t plain() const { return plain_; }
+
+ private:
+  Folder folder_;
+  std::optional<Model> model_;
+  int64_t plain_ = 0;
+};
+
+void expect_golden(const DualChunkGolden& golden, const Case& c, const Rows& rows) {
+  ASSERT_EQ(rows.size(), c.prompt.size());
+  EXPECT_LT(relative_distance(rows.back(), c.last), kF32Tolerance);
+  std::vector<float> inner;
+  for (const int64_t position : c.inner_positions) {
+    for (const int64_t column : golden.columns) inner.push_back(rows[position][column]);
+  }
+  EXPECT_LT(relative_distance(inner, c.inner), kF32Tolerance);
+}
+
+// Prompts in a step, in steps that cut chunks anywhere, and token by token, on ranks that divide
+// heads.
+TEST(DualChunks, LogitsInAnyStepsOnAnyNumberOfRanks) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  for (const DualChunkCase& c : golden.cases) {
+    SCOPED_TRACE(c.config);
+    const ChunkedModel chunked(golden, c);
+    EXPECT_LT(chunked.plain(), std::ssize(c.logits.prompt));
+    for (const int ranks : {1, 2, 4}) {
+      Runner runner(chunked.model(), {.tp = ranks, .threads = 3 - ranks / 2, .cache = kCache});
+      for (const size_t step : {512, 64, 7, 1}) {
+        SCOPED_TRACE(fmt::format("{} ranks, steps of {}", ranks, step));
+        expect_golden(golden, c.logits, prompt_logits(runner, c.logits.prompt, step));
+      }
+    }
+  }
+}
+
+TEST(DualChunks, ScalarReferencesAgree) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  for (const DualChunkCase& c : golden.cases) {
+    const ChunkedModel chunked(golden, c);
+    const auto n = std::ssize(c.logits.prompt);
+    const Program plain = chunked.model().forward({.capacity = {n, 1, n},
+                                                   .pages = kPages,
+                                                   .page_size = kPageSize,
+                                                   .pages_per_sequence = kPages,
+                                                   .kv_dtype = DType::f32});
+    for (const Program& program : {plain, fuse(plain, fusions())}) {
+      expect_golden(golden, c.logits, reference_logits(chunked.model(), program, c.logits.prompt));
+    }
+  }
+}
+
+// A second sequence goes on from the first one's pages, beside a decode of the first.
+TEST(DualChunks, CachedPrefixesServeOthers) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  const DualChunkCase& c = golden.cases[0];
+  const std::vector<int32_t>& prompt = c.logits.prompt;
+  const ChunkedModel chunked(golden, c);
+  Runner runner(chunked.model(), {.threads = 2, .cache = kCache});
+  const std::vector<int32_t> first = {5, 9, 2, 30, 31, 1, 0, 40, 41};
+  const std::vector<int32_t> second = {5, 9, 2, 30, 11, 12, 13, 14, 15};
+  const auto shared = 4 * kPageSize, n = std::ssize(prompt);
+  Batch batch(kPageSize);
+  batch.add(std::span(prompt).first(n - 1), 0, first, 0);
+  runner.step(batch);
+  batch.clear();
+  batch.add(std::span(prompt).last(1), n - 1, first, 1);
+  batch.add(std::span(prompt).subspan(shared), shared, second, 1);
+  Rows rows;
+  append_rows(runner.run(batch), rows);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) EXPECT_LT(relative_distance(row, c.logits.last), kF32Tolerance);
+}
+
+// Where no query meets a key in another way than plain attention has it, the plan is the plain one.
+TEST(DualChunks, ShortSequencesArePlain) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  const ChunkedModel chunked(golden, golden.cases[2]);
+  const auto printed = [&](int64_t pages) {
+    return to_string(chunked.model().forward({.capacity = {1, 1, 1},
+                                              .pages = pages,
+                                              .page_size = kPageSize,
+                                              .pages_per_sequence = pages,
+                                              .kv_dtype = DType::f32}));
+  };
+  EXPECT_EQ(chunked.plain(), 4 * kPageSize);
+  EXPECT_EQ(printed(4).find("key_chunk"), std::string::npos);
+  EXPECT_NE(printed(5).find("key_chunk"), std::string::npos);
+}
+
+TEST(DualChunks, DividedTokensAreRefused) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  const DualChunkCase& c = golden.cases[0];
+  const ChunkedModel chunked(golden, c);
+  test::expect_error(ErrorCode::kUnsupported,
+                     {"dual chunk attention", "divided tokens", "at most 24 tokens"}, [&] {
+                       Runner runner(chunked.model(),
+                                     {.tp = 2, .sp = SequenceParallel{}, .cache = kCache});
+                       prompt_logits(runner, c.logits.prompt, 512);
+                     });
+}
+
+}  // namespace
+}  // namespace braid::golden
