@@ -55,6 +55,11 @@ TEST(RelayRun, WhatItDoesNotTake) {
   // Steps up to the first attention are too few.
   EXPECT_EQ(run_of({.D = 32}).launches, 0);
   EXPECT_EQ(run_of({.softcap = 30}).launches, 0);
+  EXPECT_EQ(run_of({.dual =
+                        ops::DualChunks{
+                            .chunk = 8, .reach = 16, .rope = {.head_dim = 64, .rotary_dim = 64}}})
+                .launches,
+            0);
   EXPECT_EQ(run_of({.cache = DType::f16}).launches, 0);
   EXPECT_EQ(run_of({.page_size = 8}).launches, 0);
   EXPECT_EQ(run_of({.Hq = 32, .Hkv = 2}).launches, 0);

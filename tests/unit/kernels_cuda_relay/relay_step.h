@@ -17,6 +17,7 @@ struct StepShape {
   int64_t tokens = 1, page_size = 16;
   int layers = 2;
   float softcap = 0;
+  std::optional<ops::DualChunks> dual;
   bool biases = false;
   DType weights = DType::bf16, cache = DType::bf16, activations = DType::bf16;
   int odd_layer = -1;  // a layer with weights of `odd`
@@ -66,7 +67,8 @@ inline Program decoder(const StepShape& s) {
                                b.state(layer + ".cache_v", cache)};
       ops::kv_append(b, k, qkv[2], meta, kv, s.D);
       const ValueId out = ops::attention(
-          b, q, kv, meta, {.head_dim = s.D, .group = s.Hq / s.Hkv, .softcap = s.softcap});
+          b, q, kv, meta,
+          {.head_dim = s.D, .group = s.Hq / s.Hkv, .softcap = s.softcap, .dual = s.dual});
       x = ops::add(b, x, ops::linear(b, out, w(layer + ".o", s.C, s.Hq * s.D), s.activations));
     }
     const ValueId normed = norm(layer + ".mlp_norm", x);

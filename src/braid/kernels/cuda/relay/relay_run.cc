@@ -151,7 +151,7 @@ class RelayPlanner {
         !is_row(op.outputs[0])) {
       return false;
     }
-    if (a.head_offset != 0 || a.softcap > 0 || turns.rope.head_dim != a.head_dim ||
+    if (a.head_offset != 0 || a.softcap > 0 || a.dual || turns.rope.head_dim != a.head_dim ||
         q.shape[1] != k.shape[2] * a.group * a.head_dim) {
       return false;
     }
