@@ -262,7 +262,7 @@ std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& re
                                                           VideoResult& result) {
   std::vector<std::vector<float>> texts;
   const int64_t length = request.text_tokens;
-  const auto encoded = [&](const std::string& prompt) {
+  const auto read = [&](const std::string& prompt) {
     Lap lap;
     make_encoder();
     t5_->prepare(length);
@@ -270,9 +270,8 @@ std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& re
     return t5_->encode(prompt, length);
   };
   const auto add = [&](const std::string& prompt, std::string_view what) {
-    EncodedPrompt made = folder_
-                             ? prompts_.get("t5", prompt, length, [&] { return encoded(prompt); })
-                             : random_prompt(texts.size() + 1, length * transformer().text_dim);
+    EncodedPrompt made = folder_ ? prompts_.get("t5", prompt, length, [&] { return read(prompt); })
+                                 : random_prompt(texts.size() + 1, length * transformer().text_dim);
     if (!made.cut.empty()) {
       result.remarks.push_back(fmt::format("the {} has more than {} tokens: this was cut off: {}",
                                            what, length, made.cut));
@@ -320,12 +319,7 @@ std::vector<float> CogVideoXPipeline::predict(int64_t step, int64_t steps,
       prompt = prompt.subspan(latents.size());
     }
   }
-  std::vector<float> x(prompt.begin(), prompt.end());
-  const auto weight = static_cast<float>(guidance);
-  for (size_t i = 0; i < negative.size(); ++i) {
-    x[i] = negative[i] + (weight * (prompt[i] - negative[i]));
-  }
-  return x;
+  return guided(prompt, negative, guidance);
 }
 
 std::vector<RgbImage> CogVideoXPipeline::pictures(const VideoRequest& request,

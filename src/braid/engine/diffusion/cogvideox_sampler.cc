@@ -193,4 +193,14 @@ double guidance_weight(double guidance, bool dynamic, int64_t timestep, int64_t 
   return 1 + (guidance * ((1 - std::cos(std::numbers::pi * std::pow((n - t) / n, 5.0))) / 2));
 }
 
+std::vector<float> guided(std::span<const float> prompt, std::span<const float> negative,
+                          double guidance) {
+  std::vector<float> x(prompt.begin(), prompt.end());
+  const auto weight = static_cast<float>(guidance);
+  for (size_t i = 0; i < negative.size(); ++i) {
+    x[i] = negative[i] + (weight * (prompt[i] - negative[i]));
+  }
+  return x;
+}
+
 }  // namespace braid

@@ -58,4 +58,8 @@ class CogVideoXSampler {
 // The weight of guidance at a step; with `dynamic` the weight grows from 1, as in diffusers.
 double guidance_weight(double guidance, bool dynamic, int64_t timestep, int64_t steps);
 
+// negative + guidance * (prompt - negative); without a negative pass the prompt's prediction.
+std::vector<float> guided(std::span<const float> prompt, std::span<const float> negative,
+                          double guidance);
+
 }  // namespace braid
