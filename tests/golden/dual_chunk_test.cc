@@ -130,8 +130,9 @@ TEST(DualChunks, DividedTokensAreRefused) {
   const ChunkedModel chunked(golden, c);
   test::expect_error(ErrorCode::kUnsupported,
                      {"dual chunk attention", "divided tokens", "at most 24 tokens"}, [&] {
-                       Runner runner(chunked.model(),
-                                     {.tp = 2, .sp = SequenceParallel{}, .cache = kCache});
+                       Runner runner(
+                           chunked.model(),
+                           {.tp = 2, .sp = SequenceParallel{SpMode::ring, {}}, .cache = kCache});
                        prompt_logits(runner, c.logits.prompt, 512);
                      });
 }
