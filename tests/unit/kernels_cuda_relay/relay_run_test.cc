@@ -88,6 +88,13 @@ TEST(RelayRun, BeginsWithANorm) {
   }
 }
 
+// As behind a prompt over several ranks, where other launches divide the layers.
+TEST(RelayRun, AHeadAloneIsNoGroup) {
+  const RelayRun head = run_of({.C = 4096, .V = 128256, .layers = 0});
+  EXPECT_EQ(head.launches, 1);
+  EXPECT_EQ(relay_group(head).count, 0);
+}
+
 // Each op takes what the op before made: a step that takes another value ends the relay before it.
 TEST(RelayRun, FollowsValues) {
   const Program good = fused_decoder({.layers = 3});

@@ -198,7 +198,7 @@ RelayRun relay_run(const Program& program, std::span<const Op* const> ops,
 }
 
 LaunchGroup relay_group(const RelayRun& run) {
-  if (run.launches == 0) return {};
+  if (run.launches < 2) return {};
   return {.count = run.launches, .form = &kRelay, .kernel = to_string(run.config)};
 }
 

@@ -19,7 +19,7 @@ struct RelayRun {
 RelayRun relay_run(const Program& program, std::span<const Op* const> ops,
                    const RelayDevice& device, bool summed);
 
-// The run as a group of launches.
+// The run as a group of launches; a single launch is none.
 LaunchGroup relay_group(const RelayRun& run);
 
 }  // namespace braid::cuda
