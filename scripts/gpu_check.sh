@@ -150,12 +150,12 @@ check_memory() { # tool family filter
 }
 
 small_families() { # tool
-  local tool=$1 library=:CudaDense.LinearUnary
+  local tool=$1 library=:CudaDense.RowsOf*
   [ "$tool" = racecheck ] && library= # an exchange in one of cuBLAS' own kernels looks like a race
   check_memory $tool golden_cuda '*InEveryForm/llama2_mha:*TheLoop/smollm2'
   check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'
   check_memory $tool cuda_pointwise "Embedding.Unknown*:GatherRows.R*:GatherRows.None*:Gated.Extremes*:Pointwise.*:RmsNorm.HeadGroups:RopeAppend.TypesAndAlignment"
-  check_memory $tool cuda_dense 'CudaImage.*:CudaDense.NormRope*:CudaDense.RowsOf*'$library
+  check_memory $tool cuda_dense "CudaImage.*:CudaDense.NormRope*:CudaDense.LinearUnary$library"
   check_memory $tool cuda_decode 'Decode.UnevenHeads:Decode.ManySequences:PagedCall.WindowsAndHeadParts'
   check_memory $tool cuda_cluster 'Exchange.NotFinite:Exchange.Pieces'
   check_memory $tool cuda_sampling 'DecodeLoop.*:Sample.Ties*:Sample.NotFinite*:Sample.RowsWithout*:RandomFill.*'
