@@ -16,7 +16,7 @@ using namespace braid;
 
 namespace {
 
-// Ms of `work` by turns, without the first two.
+// Milliseconds of each of `turns` runs of `work`, behind two runs without a clock.
 template <class Work>
 std::vector<double> times_of(int64_t turns, const Work& work) {
   std::vector<double> ms;
@@ -50,7 +50,8 @@ int run(int argc, char** argv) {
     } else if (std::strcmp(argv[i], "--decode") == 0) {
       decodes.push_back(value());
     } else if (std::strcmp(argv[i], "--encode") == 0) {
-      folder = i + 1 < argc ? argv[++i] : "";
+      if (i + 1 == argc) fail(ErrorCode::kInvalidArgument, "--encode wants a FOLDER");
+      folder = argv[++i];
     } else if (std::strcmp(argv[i], "--steps") == 0) {
       steps = std::max<int64_t>(value(), 1);
     } else if (std::strcmp(argv[i], "--velocity") == 0) {

@@ -150,7 +150,7 @@ check_memory() { # tool family filter
 }
 
 small_families() { # tool
-  local tool=$1 library=:CudaDense.RowsOf*
+  local tool=$1 library=:CudaDense.RowsOfWideHeads
   [ "$tool" = racecheck ] && library= # an exchange in one of cuBLAS' own kernels looks like a race
   check_memory $tool golden_cuda '*InEveryForm/llama2_mha:*TheLoop/smollm2'
   check_memory $tool cuda_linear 'StreamLinear.GateNormAndResidual:StreamLinear.BiasesTypesAndStrides'

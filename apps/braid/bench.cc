@@ -170,7 +170,7 @@ void bench(const BenchOptions& o, job::Job* job) {
   check(o);
   const BenchFormat format = parse_bench_format(o.output);
   std::vector<BenchResult> rows = rows_of(o);
-  const Model model = open(o);
+  Model model = open(o);
   if (follow(job, model)) return;
   print_remarks(model.config().remarks);
   ParallelRun parallel(o.parallel, {o.path, o.shape.path()}, job);
@@ -184,6 +184,7 @@ void bench(const BenchOptions& o, job::Job* job) {
     config.max_context = std::max(config.max_context, row.depth + row.prompt + row.decode + 1);
     config.sequences = std::max(config.sequences, row.batch);
   }
+  model.stretch(config.max_context);
   if (o.own > 0 && !config.sp) {
     fail(ErrorCode::kInvalidArgument, "--own: ranks have sequences of their own with --sp alone");
   }

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "braid/braid.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/ops/fusion.h"
 #include "golden/support/forward.h"
@@ -34,6 +36,7 @@ class ChunkedModel {
     model_->stretch(model_->config().dual->context);
   }
   const Model& model() const { return *model_; }
+  std::string path() const { return folder_.path().string(); }
   int64_t plain() const { return plain_; }
 
  private:
@@ -122,6 +125,25 @@ TEST(DualChunks, ShortSequencesArePlain) {
   EXPECT_EQ(chunked.plain(), 4 * kPageSize);
   EXPECT_EQ(printed(4).find("key_chunk"), std::string::npos);
   EXPECT_NE(printed(5).find("key_chunk"), std::string::npos);
+}
+
+TEST(DualChunks, AnEngineLengthensTheContext) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  const DualChunkCase& c = golden.cases[0];
+  const ChunkedModel chunked(golden, c);
+  const int64_t longest = chunked.model().config().context;
+  const auto open = [&](int64_t context) {
+    return std::make_unique<Engine>(
+        chunked.path(), EngineConfig{.threads = 1, .max_context = context, .kv_dtype = DType::f32},
+        RequestLimits{.scheduler = {.max_running = 1}});
+  };
+  const auto best = std::ranges::max_element(c.logits.last) - c.logits.last.begin();
+  const Answer answer =
+      open(longest)->generate({.prompt = c.logits.prompt, .max_tokens = 1, .ignore_eos = true});
+  ASSERT_EQ(answer.tokens.size(), 1u);
+  EXPECT_EQ(answer.tokens[0].id, best);
+  test::expect_error(ErrorCode::kInvalidArgument, {fmt::format("goes to {}", longest)},
+                     [&] { open(longest + 1); });
 }
 
 TEST(DualChunks, DividedTokensAreRefused) {

@@ -31,7 +31,12 @@ Engine::Engine(const std::string& path, const EngineConfig& config, const Reques
 Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
                const RequestLimits& limits)
     : loaded_(std::move(loaded)), limits_(limits.scheduler) {
+  loaded_->model.stretch(config.max_context);
   const Model& model = loaded_->model;
+  if (model.config().dual && config.max_context > model.config().context) {
+    fail(ErrorCode::kInvalidArgument, "a context of {} tokens: dual chunk attention goes to {}",
+         config.max_context, model.config().context);
+  }
   if (chat_template_source(loaded_->text_file())) chat_ = std::make_unique<ChatPrompt>(*loaded_);
   config_ = complete(config, model);
   CacheShape cache = cache_shape(config_, model);

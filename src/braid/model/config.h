@@ -90,8 +90,8 @@ struct ModelConfig {
 // frequencies beyond numbers, more chosen experts than experts.
 void check_config(const ModelConfig& config, const std::string& origin);
 
-// With dual chunks, lengthens `context` to `tokens`, as far as the chunks allow. With dynamic RoPE
-// likewise, and sets RoPE's base for this length; other models, and shorter lengths, stay the same.
+// Lengthens `context` to `tokens`: with dual chunks as far as the chunks allow, with dynamic RoPE
+// to any length, for which RoPE's base is set. Other models, and shorter lengths, stay the same.
 // A base holds for all tokens in a job, whatever steps bring them: keys with different bases do not
 // meet.
 void stretch_context(ModelConfig& config, int64_t tokens);

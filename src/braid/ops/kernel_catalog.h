@@ -37,8 +37,8 @@ class KernelCatalog {
   // The Program after the backend's choices for a step as a whole. Fails with kUnsupported, giving
   // the reason, if a user wants an impossible choice.
   virtual Program rewrite(Program program) const { return program; }
-  // The group at the begin of a run; of no launches: they stay apart. Asked once all kernels are
-  // found, after rewrite().
+  // The group that the first launches of `run` form. A group of no launches: the first launch stays
+  // apart. Asked after rewrite(), when all launches have their kernels.
   virtual LaunchGroup join(const Program& /*program*/, const LaunchRun& /*run*/) const {
     return {};
   }

@@ -173,13 +173,13 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   }
 }
 
-// A request travels before incoming data. Copies within a device cost device memory. Tiles stored
-// at peers leave while later tiles are computed.
+// A request travels before incoming data; a pull also waits for a host thread. Copies within a
+// device cost device memory. Tiles stored at peers leave while later tiles are computed.
 void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work,
                               int rank) const {
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
   const bool stores = op.def->remote == RemoteUse::stores;
-  const double asked = op.def->remote == RemoteUse::pulls ? profile_.pull_seconds : 0;
+  const double host = op.def->remote == RemoteUse::pulls ? profile_.pull_seconds : 0;
   double on_device = 0;
   for (const Transfer& move : op.def->transfers(op.attrs, in, work)) {
     double latency = 0;
@@ -205,8 +205,8 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
     if (stores) {
       cost.tiles = kTiles;
     } else {
-      const double answer = transfer.seconds > 0 ? asked : 0;
-      cost.latency = std::max(cost.latency, answer + (move.incoming ? 2 * latency : latency));
+      const double asked = transfer.seconds > 0 ? host : 0;
+      cost.latency = std::max(cost.latency, asked + (move.incoming ? 2 * latency : latency));
     }
   }
   cost.memory += 2 * on_device / profile_.memory_bytes_per_second;

@@ -49,7 +49,8 @@ class GroupCheck {
     const int last = group_.end() - 1;
     for (int i = 0; i < rank_.launches(); ++i) {
       for (const Wait& wait : rank_.launch(i).waits) {
-        if (wait.launch < group_.first || wait.launch >= last) continue;
+        const bool whole = wait.launch == last && !wait.partial();
+        if (wait.launch < group_.first || wait.launch > last || whole) continue;
         refuse(wait.launch, fmt::format("is awaited by {} inside the group", rank_.name(i)));
       }
       if (rank_.launch(i).stream == rank_.launch(last).stream || !rank_.op(i).def->runs) continue;

@@ -9,15 +9,19 @@ void find_groups(const Program& program, const KernelCatalog& catalog, bool rank
   schedule.groups.clear();
   if (schedule.micro_batches.size() != 1) return;
   const std::vector<Launch>& launches = schedule.launches;
-  std::vector<bool> awaited(launches.size());
+  std::vector<bool> awaited(launches.size()), in_parts(launches.size());
   std::vector<const Op*> ops;
   for (const Launch& launch : launches) {
-    for (const Wait& wait : launch.waits) awaited[wait.launch] = true;
+    for (const Wait& wait : launch.waits) {
+      awaited[wait.launch] = true;
+      if (wait.partial()) in_parts[wait.launch] = true;
+    }
     ops.push_back(&schedule.op(program, launch));
   }
   const auto alone = [&](size_t i) {
     const Beside& beside = launches[i].beside;
-    return !beside.computes && !beside.pulls && !beside.communicates && launches[i].joined.empty();
+    return !beside.computes && !beside.pulls && !beside.communicates &&
+           launches[i].joined.empty() && !in_parts[i];
   };
   const auto follows = [&](size_t i) {
     return launches[i].stream == launches[i - 1].stream && launches[i].waits.empty() &&

@@ -16,8 +16,8 @@ Work work_of(const Launch& launch, std::span<const Work> works);
 LaunchCost price(const CostModel& model, const Program& program, const Schedule& schedule,
                  const Launch& launch, std::span<const Work> works, int rank);
 
-// The costs of all launches on a rank, each alone: `own` comes before the model. Only a group's
-// first member has launch_seconds.
+// The costs of all launches on a rank, each alone. Prices of `own` replace the model's. By the
+// model, launch_seconds count once in a group.
 std::vector<LaunchCost> price_launches(const CostModel& model, const Program& program,
                                        const Schedule& schedule, std::span<const Work> works,
                                        int rank, const OwnPrices& own);

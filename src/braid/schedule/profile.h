@@ -63,7 +63,7 @@ struct Profile {
   // The same for each awaited message on emulated links: threads sleep there.
   double emulated_message_seconds = 0;
   // Of a pull, beyond link latencies: a GPU's stream asks a thread of the host for the copies, and
-  // hears of their end.
+  // waits for their end.
   double pull_seconds = 0;
   // Units that a collective takes from computation beside it, in CTAs and in power; 0: the units
   // that move its data.

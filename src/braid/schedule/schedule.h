@@ -79,8 +79,8 @@ struct Schedule {
   std::vector<MicroBatch> micro_batches;
   std::vector<Op> replacements;
   std::vector<Launch> launches;  // in recorded order; each stream runs its launches in this order
-  std::vector<LaunchGroup> groups = {};  // in order, of two launches or more; runs with times of
-                                         // each launch may keep them apart
+  std::vector<LaunchGroup> groups = {};  // in order, of two launches or more; a run that times
+                                         // each launch may launch members apart
   MemoryPlan memory;
 
   const Op& op(const Program& program, const Launch& launch) const {

@@ -336,7 +336,7 @@ class Simulation {
   size_t left_ = 0;
 };
 
-// The time of a group's members to the first.
+// Gives all of a group's time to its first launch.
 void join_times(const Schedule& schedule, std::vector<LaunchTime>& times) {
   for (const LaunchGroup& group : schedule.groups) {
     const double end = times[group.end() - 1].end;

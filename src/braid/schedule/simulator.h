@@ -14,8 +14,8 @@ namespace braid {
 // A step as the simulator sees it.
 struct SimulatedStep {
   double seconds = 0;
-  // [ranks][launches], from the step's begin; of a group the first has all of the group's time, and
-  // the others none, at the group's end
+  // [ranks][launches], from the step's begin. A group's first launch has the group's whole time;
+  // each later member begins and ends at the group's end.
   std::vector<std::vector<LaunchTime>> times;
   std::vector<std::vector<LaunchCost>> costs;  // [ranks][launches], each alone
   PerLink<double> wire_bytes{};                // sent by all ranks
@@ -30,8 +30,8 @@ struct SimulatedStep {
 // says that ranks share both) and each rank's ports to its machine and to other machines, out and
 // in. A one-sided transfer takes the ports of both ends.
 //
-// A group is one launch: members follow each other, and of the profile's launch_seconds only the
-// first has its own.
+// A group is one launch: its members follow each other, and launch_seconds of the profile count
+// once.
 //
 // `works`: [micro-batches] of the step. `own` comes before the cost model. Deterministic; about 0.3
 // us per launch, up to 1 with partial waits. Fails with kInvalidArgument if the Schedules wait for

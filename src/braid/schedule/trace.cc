@@ -134,8 +134,8 @@ void write_rank(Events& events, const Timeline& timeline, int pid, double origin
     const LaunchGroup* const group = ran_as_one(rank, static_cast<int>(i));
     if (group != nullptr && static_cast<int>(i) > group->first) continue;
     Cost cost = cost_of(timeline, pid, launch);
-    for (int j = group != nullptr ? group->first + 1 : 0; group != nullptr && j < group->end();
-         ++j) {
+    const int end = group != nullptr ? group->end() : static_cast<int>(i) + 1;
+    for (int j = static_cast<int>(i) + 1; j < end; ++j) {
       cost += cost_of(timeline, pid, rank.schedule->launches[j]);
     }
     const double begin = (rank.times[i].begin - origin) * kMicro;

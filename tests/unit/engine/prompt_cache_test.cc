@@ -31,9 +31,9 @@ TEST(PromptCache, TheLeastRecentlyUsedGoes) {
     cache.get("t5", std::to_string(i), 8, [&] { return ++made, EncodedPrompt{}; });
     return made > before;
   };
-  for (size_t i = 0; i < PromptCache::kPrompts; ++i) EXPECT_TRUE(get(i));
+  for (size_t i = 0; i < PromptCache::kEntries; ++i) EXPECT_TRUE(get(i));
   EXPECT_FALSE(get(0));
-  EXPECT_TRUE(get(PromptCache::kPrompts));  // in place of 1
+  EXPECT_TRUE(get(PromptCache::kEntries));  // in place of 1
   EXPECT_FALSE(get(0));
   EXPECT_TRUE(get(1));
 }

@@ -46,12 +46,12 @@ struct Kernel {
   std::function<BoundKernel(const LaunchArgs& args)> bind;
 };
 
-// Groups of launches.
+// How a GPU runs neighbouring launches as one: the choice while planning, and the kernel.
 struct Join {
   // As KernelCatalog::join.
   std::function<LaunchGroup(const Program& program, const LaunchRun& run)> plan;
-  // The group's kernel in place of its launches. Fails with kUnsupported, giving the reason, if the
-  // operands are not as planned.
+  // The kernel that runs in place of the group's `launches`. Fails with kUnsupported, giving the
+  // reason, if operands are not as planned.
   std::function<BoundKernel(const LaunchGroup& group, std::span<const LaunchArgs> launches)> bind;
 };
 

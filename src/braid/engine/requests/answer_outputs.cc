@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-constexpr size_t kOutputs = 2048;  // that wait, while the thread works on as many
+constexpr size_t kOutputs = 2048;  // most waiting outputs; the thread may hold as many again
 
 }  // namespace
 
@@ -61,7 +61,7 @@ void AnswerOutputs::write(Output& output) {
     request.writer.end(request.facts);
   }
   written_(request, std::holds_alternative<End>(output.what));
-  output.what = Prompt{};  // an ended request's memory does not wait for the outputs behind
+  output.what = Prompt{};  // frees an ended request before later outputs are written
 }
 
 }  // namespace braid

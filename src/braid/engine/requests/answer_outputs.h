@@ -24,8 +24,8 @@ class AnswerOutputs {
   AnswerOutputs(const AnswerOutputs&) = delete;
   AnswerOutputs& operator=(const AnswerOutputs&) = delete;
 
-  // Any thread, for one request at a time; the request lives until end(). With `soon` the token's
-  // text is made at once, else behind wake(). The thread gets the request's facts as they are now.
+  // Any thread; calls for the same request come one by one. The caller keeps the request alive
+  // until end(). With `soon` the text is made at once, else after wake(). Facts are copied now.
   void prompt(ActiveRequest& request);
   void token(ActiveRequest& request, const SampledToken& token, bool soon);
   void wake() { outputs_.wake(); }
@@ -44,7 +44,7 @@ class AnswerOutputs {
     AnswerFacts facts;
   };
   using End = std::shared_ptr<ActiveRequest>;
-  // The request's end comes last and owns the request, so that tokens need not.
+  // An End is a request's last output and owns the request; earlier outputs only point to it.
   struct Output {
     ActiveRequest* request = nullptr;
     std::variant<Prompt, Token, End> what;

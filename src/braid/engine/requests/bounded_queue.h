@@ -29,8 +29,8 @@ class BoundedQueue {
   }
   void wake() { filled_.notify_one(); }
 
-  // Waits for values, and replaces those of `taken`, whose memory holds later ones. False once the
-  // queue is closed and empty.
+  // Waits for values and moves all into `taken`, whose old values are dropped and whose memory is
+  // used again. False once the queue is closed and empty.
   bool take(std::vector<T>& taken) {
     taken.clear();
     {

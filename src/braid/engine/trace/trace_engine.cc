@@ -55,7 +55,7 @@ class Sink final : public AnswerSink {
   }
 
  private:
-  // A piece's tokens come together: each has the same part of the seconds since the last before.
+  // A piece's tokens come together: each gets an equal part of the seconds since the token before.
   void add_gaps(int64_t tokens, double seconds) {
     const TokenGap gap = {static_cast<float>(seconds / static_cast<double>(tokens)), long_prompt_};
     for (int64_t i = 0; i < tokens; ++i) events_.replay.gaps.push_back(gap);
@@ -70,7 +70,7 @@ class Sink final : public AnswerSink {
   const size_t index_;
   const double start_;
   const bool long_prompt_;
-  Piece first_piece_;  // when its first token was sampled, the answer's end tells
+  Piece first_piece_;  // its gaps are added at the end, which has the first token's time
   int64_t seen_ = 0;
   double last_ = 0;
 };

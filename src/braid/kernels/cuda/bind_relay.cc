@@ -3,8 +3,8 @@
 // once.
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "braid/kernels/cuda/bind.h"
@@ -31,13 +31,9 @@ RelayDevice relay_device(const DeviceInfo& device) {
        args.call.op->scope, why);
 }
 
-bool is_aligned(const TensorView& view) {
-  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
-}
-
 // Kernels copy 16 bytes at a time.
 void require_aligned(const LaunchArgs& args, const TensorView& view, std::string_view what) {
-  if (!is_aligned(view) || !view.contiguous()) {
+  if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0 || !view.contiguous()) {
     refuse(args, fmt::format("{} at {}: wanted are contiguous rows at a multiple of 16 bytes", what,
                              static_cast<const void*>(view.data)));
   }
@@ -225,6 +221,7 @@ class RelayBuilder {
 }  // namespace
 
 void add_relays(KernelTable& table, const StreamComms& comms) {
+  // The table keeps a reference to itself: it must stay where it is.
   table.set_join({.plan =
                       [&table, comms](const Program& program, const LaunchRun& run) {
                         DeviceComm* const comm = comms[run.stream];

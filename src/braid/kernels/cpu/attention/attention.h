@@ -42,7 +42,7 @@ struct AttentionParams {
   float scale = 1.0f;
   float softcap = 0;                      // 0: none
   int64_t window = 0;                     // 0: none
-  const ops::DualChunks* dual = nullptr;  // scale grows and q turns as it says; null: neither
+  const ops::DualChunks* dual = nullptr;  // turns q and grows scale; null: plain attention
   const double* frequencies = nullptr;    // [rotary_dim / 2] of dual's rope
   std::byte* scratch = nullptr;  // attention_scratch_bytes(), 64-byte aligned, any contents
 };

@@ -47,7 +47,7 @@ struct DecodeChunk {
   int heads = 0;
   int64_t begin = 0;
   int64_t end = 0;         // > begin
-  bool resume = false;     // goes on from `state`
+  bool resume = false;     // `state` holds earlier keys: add to them
   bool cold = false;       // nobody has asked for these keys yet
   int64_t next_end = 0;    // keys from `end` to here come later: fetched into the cache meanwhile
   float* state = nullptr;  // [heads, state_floats(D)] f32

@@ -1,6 +1,8 @@
 #include "braid/kernels/cuda/relay/relay_run.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "braid/ops/attention.h"
 #include "braid/ops/fused_comm.h"

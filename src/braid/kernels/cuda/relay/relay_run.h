@@ -1,6 +1,6 @@
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "braid/kernels/cuda/relay/relay_config.h"
 #include "braid/ops/launch_group.h"
