@@ -31,9 +31,13 @@ RelayDevice relay_device(const DeviceInfo& device) {
        args.call.op->scope, why);
 }
 
+bool is_aligned(const TensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+}
+
 // Kernels copy 16 bytes at a time.
 void require_aligned(const LaunchArgs& args, const TensorView& view, std::string_view what) {
-  if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0 || !view.contiguous()) {
+  if (!is_aligned(view) || !view.contiguous()) {
     refuse(args, fmt::format("{} at {}: wanted are contiguous rows at a multiple of 16 bytes", what,
                              static_cast<const void*>(view.data)));
   }
