@@ -138,8 +138,8 @@ TEST(DualChunks, AnEngineLengthensTheContext) {
         RequestLimits{.scheduler = {.max_running = 1}});
   };
   const auto best = std::ranges::max_element(c.logits.last) - c.logits.last.begin();
-  const Answer answer =
-      open(longest)->generate({.prompt = c.logits.prompt, .max_tokens = 1, .ignore_eos = true});
+  const Answer answer = open(longest)->generate(
+      {.prompt = c.logits.prompt, .max_tokens = 1, .ignore_eos = true, .list_tokens = true});
   ASSERT_EQ(answer.tokens.size(), 1u);
   EXPECT_EQ(answer.tokens[0].id, best);
   test::expect_error(ErrorCode::kInvalidArgument, {fmt::format("goes to {}", longest)},
