@@ -86,7 +86,7 @@ struct PipelineProgress {
 struct PipelineTimings {
   double encoders_ms = 0;  // text encoders' files and weights, where a prompt is new
   double encode_ms = 0;    // from the prompt to its states
-  double prepare_ms = 0;  // modulation, text and plans of the first item
+  double prepare_ms = 0;   // modulation, text and plans of the first item
   std::vector<double> step_ms;
   std::vector<double> decode_ms;  // [items]
 };
