@@ -199,16 +199,11 @@ void Network::check(std::span<const Program> programs,
 
 BoundNetwork& Network::plan(const std::string& key, const std::function<Program()>& make,
                             const std::function<LayoutPlan(const Program&)>& divide) {
-  const auto found = std::ranges::find(plans_, key, [](const auto& plan) { return plan.first; });
-  if (found != plans_.end()) {
-    plans_.splice(plans_.begin(), plans_, found);
-    return plans_.front().second;
-  }
-  if (plans_.size() == kPlans) plans_.pop_back();
-  const Program program = make();
-  plans_.emplace_front(key, bind(program, divide ? divide(program) : LayoutPlan{}));
-  ++plans_made_;
-  return plans_.front().second;
+  return plans_.get(key, [&] {
+    ++plans_made_;
+    const Program program = make();
+    return bind(program, divide ? divide(program) : LayoutPlan{});
+  });
 }
 
 void Network::divide_by(const SequenceMesh& mesh, const std::string& schedule) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "braid/backend/cpu/thread_pool.h"
+#include "braid/base/recently_used.h"
 #include "braid/engine/diffusion/step_choice.h"
 #include "braid/engine/world.h"
 #include "braid/io/weight_source.h"
@@ -131,7 +131,7 @@ class Network {
   std::unique_ptr<NetworkRanks> ranks_;
   std::optional<SequenceMesh> mesh_;
   std::string schedule_;
-  std::list<std::pair<std::string, BoundNetwork>> plans_;  // the most recently used in front
+  RecentlyUsed<BoundNetwork> plans_{kPlans};
   int64_t plans_made_ = 0;
 };
 

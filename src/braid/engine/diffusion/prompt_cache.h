@@ -1,10 +1,9 @@
 #pragma once
 
 #include <functional>
-#include <list>
 #include <string>
-#include <utility>
 
+#include "braid/base/recently_used.h"
 #include "braid/engine/diffusion/text_encoders.h"
 
 namespace braid {
@@ -21,7 +20,7 @@ class PromptCache {
                            const std::function<EncodedPrompt()>& encode);
 
  private:
-  std::list<std::pair<std::string, EncodedPrompt>> kept_;  // the most recently used in front
+  RecentlyUsed<EncodedPrompt> kept_{kEntries};
 };
 
 }  // namespace braid
