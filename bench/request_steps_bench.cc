@@ -120,30 +120,14 @@ void step(benchmark::State& state, bool cold, bool writer) {
     if (rows < n) state.SkipWithError("an answer ended");
   }
 }
-BENCHMARK_CAPTURE(step, warm, false, false)
-    ->Arg(32)
-    ->Arg(256)
-    ->Iterations(1000)
-    ->UseManualTime()
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(step, warm_writer, false, true)
-    ->Arg(32)
-    ->Arg(256)
-    ->Iterations(1000)
-    ->UseManualTime()
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(step, cold, true, false)
-    ->Arg(32)
-    ->Arg(256)
-    ->Iterations(300)
-    ->UseManualTime()
-    ->Unit(benchmark::kMicrosecond);
-BENCHMARK_CAPTURE(step, cold_writer, true, true)
-    ->Arg(32)
-    ->Arg(256)
-    ->Iterations(300)
-    ->UseManualTime()
-    ->Unit(benchmark::kMicrosecond);
+template <int kTurns>
+void rows(benchmark::internal::Benchmark* bench) {
+  bench->Arg(32)->Arg(256)->Iterations(kTurns)->UseManualTime()->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK_CAPTURE(step, warm, false, false)->Apply(rows<1000>);
+BENCHMARK_CAPTURE(step, warm_writer, false, true)->Apply(rows<1000>);
+BENCHMARK_CAPTURE(step, cold, true, false)->Apply(rows<300>);
+BENCHMARK_CAPTURE(step, cold_writer, true, true)->Apply(rows<300>);
 
 }  // namespace
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include "braid/schedule/partition.h"
 
 namespace braid {
+
 TensorView cut(const TensorView& whole, const Placement& placement, int rank) {
   if (!placement.is_shard()) return whole;
   const Range& part = part_of(placement, rank);

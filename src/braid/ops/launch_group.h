@@ -16,7 +16,7 @@ struct JoinForm {
   bool takes(const Op& op) const;
 };
 
-// Layers of a decode step of one token, and the head.
+// The layers and the head of a decode step with a single token.
 extern const JoinForm kRelay;
 
 // Launches [first, first + count) of a Schedule, which a backend runs as one.
@@ -28,8 +28,8 @@ struct LaunchGroup {
   int end() const { return first + count; }
 };
 
-// Neighbouring launches of a stream, in a step of one micro-batch. Nothing runs beside them, no
-// launch but the first waits for another stream, and no stream waits for a launch but the last.
+// Neighbouring launches of a stream, in a step of a single micro-batch, while no other stream runs.
+// Only the first launch may wait for another stream, and other streams only for the last launch.
 struct LaunchRun {
   std::span<const Op* const> ops;
   Stream stream = Stream::compute;

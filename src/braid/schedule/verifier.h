@@ -23,8 +23,8 @@ namespace braid {
 //                     launch's first access to the value
 //   states in order   the same for states, also from a micro-batch to its continuation
 //   launches as one   members of a group follow each other on one stream, in a step of one
-//                     micro-batch; each is an op of the group's form and takes a result of the
-//                     member before it. Only the first may wait, only the last may be awaited,
+//                     micro-batch; each member's op fits the group's form and takes a result of
+//                     the member before. Only the first may wait, only the last may be awaited,
 //                     and no launch of another stream runs meanwhile. All ranks join the same
 //                     launches around a collective
 //   memory            two values, or a value and scratch, with common bytes in the arena are

@@ -21,7 +21,7 @@ Tokenizer two_letters() {
   return Tokenizer(spec);
 }
 
-// Keeps what it is given, and checks the order of calls.
+// A sink that keeps pieces and end, and checks the order of calls.
 struct Sink : AnswerSink {
   bool on_piece(const AnswerPiece& piece) override {
     EXPECT_FALSE(end) << "a piece behind the end";

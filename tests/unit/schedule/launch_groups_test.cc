@@ -114,7 +114,7 @@ TEST(LaunchGroups, HearOfRanks) {
   EXPECT_EQ(groups(true), kLayers);
 }
 
-// Attention on a stream of its own: what waits for it begins a run, and what it waits for ends one.
+// Attention runs on another stream: its waiters begin runs of launches, its predecessors end runs.
 TEST(LaunchGroups, BetweenWaits) {
   const JoiningCatalog catalog;
   const Planned plan = planned_with(three_streams(), catalog);
@@ -127,8 +127,8 @@ int count(const std::string& text, std::string_view word) {
   return n;
 }
 
-// Pictures and traces of a simulated step show a group as one launch, and those of a run whose
-// launches were apart show each member.
+// Pictures and traces of a simulated step show a group as a single launch. With times of launches
+// apart, pictures and traces show each member.
 TEST(LaunchGroups, AreDrawnAsTheyRan) {
   const JoiningCatalog catalog;
   const Planned plan = planned_with(*find_strategy("sequential"), catalog);

@@ -201,20 +201,15 @@ void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
   }
   const auto& prompt = request.prompt;
   const int64_t length = request.text_tokens;
-  text_ = prompts_.get("t5", prompt, length, [&] {
+  const auto read = [&](auto& encoder, auto... tokens) {
     Lap lap;
     make_encoders();
-    t5_->prepare(length);
+    encoder->prepare(tokens...);
     result.timings.encoders_ms += lap.ms();
-    return t5_->encode(prompt, length);
-  });
-  pooled_ = prompts_.get("clip", prompt, 0, [&] {
-    Lap lap;
-    make_encoders();
-    clip_->prepare();
-    result.timings.encoders_ms += lap.ms();
-    return clip_->encode(prompt);
-  });
+    return encoder->encode(prompt, tokens...);
+  };
+  text_ = prompts_.get("t5", prompt, length, [&] { return read(t5_, length); });
+  pooled_ = prompts_.get("clip", prompt, 0, [&] { return read(clip_); });
   result.clip_tokens = pooled_.tokens;
   result.t5_tokens = text_.tokens;
   if (!text_.cut.empty()) {
