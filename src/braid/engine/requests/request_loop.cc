@@ -168,7 +168,7 @@ bool RequestLoop::Impl::take_inbox() {
   while (all_go && !active.empty()) end(active.begin()->first, AnswerReason::abort);
   outputs.look();
   const std::lock_guard lock(mutex);
-  return !stopping;
+  return !stopping || !inbox.empty();  // requests that came meanwhile must hear of the end
 }
 
 void RequestLoop::Impl::start(std::shared_ptr<ActiveRequest> request) {
