@@ -1,11 +1,12 @@
 // The products of experts on one GPU, in both forms: times of calls inside a CUDA graph, and the
 // share of the run's read stream by the bytes of the chosen experts.
 //
-//   bench_cuda_experts
+//   bench_cuda_experts [MODEL [TOKENS]]
 #include <cuda_bf16.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -69,7 +70,8 @@ struct Shape {
   int C, F, E, k;
 };
 
-int run() {
+// `model` and `tokens` leave out others, unless empty or 0.
+int run(const std::string& model, int tokens) {
   const DeviceInfo info = device_info(0);
   const ExpertDevice device = {info.compute_capability, info.num_sms};
   prepare_expert_products();
@@ -92,12 +94,14 @@ int run() {
   for (const Shape& m : {Shape{"Qwen3-30B-A3B", 2048, 768, 128, 8},
                          {"V2-Lite", 2048, 1408, 64, 6},
                          {"Mixtral-8x7B", 4096, 14336, 8, 2}}) {
+    if (!model.empty() && model != m.name) continue;
     for (const bool gated : {true, false}) {
       const int N = gated ? m.F : m.C, K = gated ? m.C : m.F;
       const int64_t elems = int64_t{m.E} * N * K;
       Memory w0(elems), w1(gated ? elems : 1), x(int64_t{8192} * m.k * K),
           y(int64_t{8192} * m.k * N);
       for (const int T : {1, 2, 4, 8, 16, 32, 64, 256, 8192}) {
+        if (tokens != 0 && T != tokens) continue;
         std::vector<Table> tables;
         std::vector<std::unique_ptr<CudaMemory>> held;
         double chosen = 0;
@@ -153,6 +157,9 @@ int run() {
 }  // namespace
 }  // namespace braid::cuda
 
-int main() {
-  return braid::cuda::gpu_main("bench_cuda_experts", braid::cuda::run);
+int main(int argc, char** argv) {
+  const std::string model = argc > 1 ? argv[1] : "";
+  const int tokens = argc > 2 ? std::atoi(argv[2]) : 0;
+  return braid::cuda::gpu_main("bench_cuda_experts",
+                               [&] { return braid::cuda::run(model, tokens); });
 }

@@ -93,7 +93,7 @@ void check(const Spec& s, uint32_t seed) {
   for (const int ways : {1, 2, 4, 8}) configs.push_back({.ways = ways, .ctas = 7 * ways});
   if (tiles_take(expert_shape(p), device)) {
     configs.push_back({.form = ExpertForm::tiles, .ways = 1, .ctas = info.num_sms});
-    configs.push_back({.form = ExpertForm::tiles, .ways = 1, .ctas = 3});
+    configs.push_back({.form = ExpertForm::tiles, .ways = 1, .ctas = 2});
   }
   prepare_expert_products();
 
@@ -223,6 +223,18 @@ TEST(ExpertProduct, ABrokenTokenSpoilsNoOther) {
         {.T = T, .k = 2, .E = 4, .N = 64, .K = 128, .gated = true, .gathers = true, .nan_token = 3},
         ++seed);
     check({.T = T, .k = 2, .E = 4, .N = 64, .K = 128, .nan_token = 3}, ++seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Pairs of tiles that share weights, odd blocks of rows, and an odd count of blocks of columns.
+TEST(ExpertProduct, PairsOfTiles) {
+  REQUIRE_DEVICE();
+  uint32_t seed = std::random_device{}();
+  for (const int64_t T : {100, 129, 700}) {
+    check({.T = T, .k = 1, .E = 2, .N = 328, .K = 128, .gated = true, .gathers = true}, ++seed);
+    check({.T = T, .k = 2, .E = 2, .N = 520, .K = 128, .bias = true, .skewed = true}, ++seed);
+    check({.T = T, .k = 1, .E = 3, .N = 120, .K = 448}, ++seed);
     if (HasFatalFailure()) return;
   }
 }

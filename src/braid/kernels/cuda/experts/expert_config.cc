@@ -34,7 +34,7 @@ bool tiles_take(const ExpertShape& s, const ExpertDevice& device) {
 
 ExpertConfig choose_experts_form(const ExpertShape& s, const ExpertDevice& device) {
   if (fills_with_tiles(s, device) && tiles_take(s, device)) {
-    return {.form = ExpertForm::tiles, .ways = 1, .ctas = device.num_sms};
+    return {.form = ExpertForm::tiles, .ways = 1, .ctas = device.num_sms / 2 * 2};
   }
   ExpertConfig c{.ways = kExpertWarps};
   while (c.ways > 1 && ceil_div(s.k, kStep) < c.ways * kStepsOfWarp) c.ways /= 2;

@@ -10,7 +10,7 @@
 // stream: a CTA takes units of 32 rows of an expert's weights (16 rows each of gate and up) and up
 // to 32 rows of x. Warps read weights from memory into registers and share K. Any dtype.
 // tiles: 128 rows of x by 256 rows of weights (128 each of gate and up), multiplied by warpgroups
-// on a Hopper GPU. A CTA on each SM deals itself tiles by the counts in device memory.
+// on a Hopper GPU. Pairs of CTAs, on all SMs, deal themselves tiles by the counts in device memory.
 namespace braid::cuda {
 
 constexpr int kExpertWarps = 8;
@@ -29,7 +29,7 @@ struct ExpertShape {
   int64_t rows = 1;         // capacity over all experts
   int64_t rows_of_one = 1;  // each expert's capacity
   bool gated = false;
-  bool aligned = true;   // rows of x and weights start at multiples of 16 bytes
+  bool aligned = true;   // rows of x, y and weights start at multiples of 16 bytes
   bool by_begin = true;  // rows lie by expert; else each expert has all rows
 };
 

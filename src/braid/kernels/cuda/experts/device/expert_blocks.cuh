@@ -5,13 +5,15 @@
 
 namespace braid::cuda {
 
-// Blocks of at most `block_rows` rows of a single expert: expert e has the blocks before[e] to
-// before[e + 1]. In shared memory; a whole CTA makes the table.
+// Blocks of work: expert e has the blocks before[e] to before[e + 1]. In shared memory; a whole CTA
+// makes the table.
 struct ExpertBlocks {
   int before[ops::kMaxExperts + 1];
   int parts[32];
 
-  __device__ void make(const ExpertProduct& p, int block_rows) {
+  // blocks_of(rows): the blocks of an expert with as many rows.
+  template <class BlocksOf>
+  __device__ void make(const ExpertProduct& p, const BlocksOf& blocks_of) {
     const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
     const int lane = thread & 31, warp = thread / 32, E = p.experts;
     const int live = p.begin ? 0 : live_rows(p);
@@ -19,7 +21,7 @@ struct ExpertBlocks {
     const int each = (E + threads - 1) / threads;
     int own = 0;
     for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
-      own += (rows_of(p, e, live) + block_rows - 1) / block_rows;
+      own += blocks_of(rows_of(p, e, live));
     }
     int sum = own;
 #pragma unroll
@@ -33,7 +35,7 @@ struct ExpertBlocks {
     for (int w = 0; w < warp; ++w) at += parts[w];
     for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
       before[e] = at;
-      at += (rows_of(p, e, live) + block_rows - 1) / block_rows;
+      at += blocks_of(rows_of(p, e, live));
     }
     if (thread == threads - 1) before[E] = at;
     __syncthreads();

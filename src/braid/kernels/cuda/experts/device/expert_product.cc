@@ -30,6 +30,7 @@ ExpertShape expert_shape(const ExpertProduct& p) {
     fail(ErrorCode::kUnsupported, "experts: rows of x of {} elements beside weights in {}",
          p.x_stride, name(shape.dtype));
   }
+  shape.aligned = shape.aligned && whole(p.y, 2 * p.y_stride);
   return shape;
 }
 
@@ -41,8 +42,8 @@ void expert_product(const ExpertProduct& p, const ExpertConfig& config, LaunchCo
   const ExpertShape shape = expert_shape(p);
   if (p.rows == 0 || p.n == 0) return;
   if (config.form == ExpertForm::tiles) {
-    BRAID_CHECK(tiles_take(shape, {}) && p.y_stride % 2 == 0, "tiles of {} with K = {}",
-                name(shape.dtype), shape.k);
+    BRAID_CHECK(tiles_take(shape, {}) && config.ctas % 2 == 0, "tiles of {} with K = {}, {} ctas",
+                name(shape.dtype), shape.k, config.ctas);
     return launch_expert_tiles(p, config.ctas, context);
   }
   const StreamArgs args = {.p = p, .ways = config.ways, .aligned = shape.aligned};

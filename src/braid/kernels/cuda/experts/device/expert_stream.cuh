@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const ExpertProduct& p = a.p;
-  blocks.make(p, kStreamBlockRows);
+  blocks.make(p, [](int rows) { return (rows + kStreamBlockRows - 1) / kStreamBlockRows; });
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int group = warp / a.ways, way = warp % a.ways, groups = kExpertWarps / a.ways;
   const int columns = p.gated ? kStreamUnitRows / 2 : kStreamUnitRows;
