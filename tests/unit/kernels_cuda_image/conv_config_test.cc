@@ -12,14 +12,45 @@ TEST(ConvConfig, TensorCoresForWholeBlocksOfChannels) {
   const ConvDesc d = conv_desc(a, {DType::bf16, {128 * 96, 512}}, {DType::bf16, {256, 512, 3, 3}});
   EXPECT_EQ(to_string(d), "bf16 49152 x 256, 9 x 512");
   EXPECT_EQ(to_string(choose(d, 80)), "mma 128x128x64, 3 stages");
-  EXPECT_EQ(to_string(choose(d, 90)), "wgmma 256x128x64, 4 stages");
+  EXPECT_EQ(to_string(choose(d, 90)), "wgmma 256x128x64, 4 stages, patches 16 wide, pixels shared");
   ConvDesc other = d;
   other.channels = 16;
   EXPECT_EQ(to_string(choose(other, 90)), "plain 64x64x16, 1 stages");
   other = d, other.dtype = DType::f32;
   EXPECT_EQ(choose(other, 90).kernel, ConvKernel::plain);
+  other = d, other.stride = 2;
+  EXPECT_EQ(choose(other, 90), choose(d, 80));
   other = d, other.out = 3;
-  EXPECT_EQ(choose(other, 90).kernel, ConvKernel::mma);
+  EXPECT_EQ(to_string(choose(other, 90)),
+            "wgmma 256x64x64, 4 stages, patches 16 wide, channels shared");
+}
+
+// Pairs of CTAs share pixels where that leaves none without channels.
+TEST(ConvConfig, PairsShare) {
+  const std::pair<int64_t, bool> shares_pixels[] = {
+      {64, false}, {128, false}, {129, true}, {256, true}, {320, false}, {384, false}, {512, true}};
+  for (const auto& [out, wanted] : shares_pixels) {
+    EXPECT_EQ(choose({.pixels = 256, .channels = 64, .out = out}, 90).shares_pixels, wanted) << out;
+  }
+}
+
+TEST(ConvConfig, FewestPatches) {
+  struct Case {
+    int64_t height, width, upsample;
+    int wanted;
+  };
+  const Case cases[] = {{1024, 1024, 1, 16}, {1, 1, 1, 16},   {2, 128, 1, 128}, {4, 60, 1, 64},
+                        {8, 31, 1, 32},      {32, 8, 1, 8},   {16, 8, 2, 16},   {64, 16, 2, 8},
+                        {480, 720, 1, 16},   {60, 90, 1, 16}, {1, 500, 1, 128}};
+  for (const Case& c : cases) {
+    const ConvDesc d{.pixels = c.height * c.width,
+                     .channels = 64,
+                     .out = 64,
+                     .height = c.height,
+                     .width = c.width,
+                     .upsample = c.upsample};
+    EXPECT_EQ(choose(d, 90).patch_width, c.wanted) << c.height << " x " << c.width;
+  }
 }
 
 TEST(ConvConfig, FramesArePictures) {

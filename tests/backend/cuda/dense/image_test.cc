@@ -63,11 +63,64 @@ TEST(CudaImage, Conv2d) {
   }
 }
 
-// More tiles than an H100 has SMs, so that CTAs take a second one; three blocks of channels end in
-// the midst of the stages.
+// Patches of every shape, whole and cut at each edge; one, two and three tiles of channels, whole
+// runs of channels and parts of runs.
+TEST(CudaImage, Conv2dOfOddPictures) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (auto [height, width] : {std::pair{1, 1},
+                               {35, 1},
+                               {33, 7},
+                               {18, 15},
+                               {5, 17},
+                               {17, 33},
+                               {2, 129},
+                               {3, 62},
+                               {32, 8},
+                               {1, 300}}) {
+    for (int64_t O : {3, 32, 64, 72, 96, 128, 256, 288}) {
+      const ops::Conv2dAttrs a{.batch = 1 + seed % 3,
+                               .height = height,
+                               .width = width,
+                               .padding = 1,
+                               .silu = seed % 4 == 1};
+      check_conv(DType::bf16, a, 64, O, 3, seed % 2 == 0, seed);
+      ++seed;
+    }
+  }
+  for (auto [height, width] : {std::pair{1, 1}, {7, 17}, {20, 9}, {3, 65}}) {
+    for (int64_t O : {40, 128, 256}) {
+      for (int64_t upsample : {2, 3}) {
+        ops::Conv2dAttrs a{.batch = 1 + seed % 2,
+                           .height = height,
+                           .width = width,
+                           .padding = 1,
+                           .upsample = upsample};
+        check_conv(DType::bf16, a, 64, O, 3, seed % 3 == 0, seed);
+        ++seed;
+        if (height < 3) continue;
+        a.first_row = upsample, a.rows = (height - 2) * upsample - seed % 2;  // between halos
+        check_conv(DType::bf16, a, 64, O, 3, seed % 2 == 0, seed);
+        ++seed;
+      }
+    }
+  }
+  for (auto [padding, k] : {std::pair{0, 3}, {2, 5}, {2, 3}, {0, 1}}) {
+    const ops::Conv2dAttrs a{.batch = 3, .height = 19, .width = 21, .padding = padding};
+    check_conv(DType::bf16, a, 128, 128, k, true, seed++);
+    check_conv(DType::bf16, a, 128, 256, k, true, seed++);
+  }
+}
+
+// More tiles than an H100 has SMs, so that CTAs take a second one; blocks of channels end in the
+// midst of the stages. Pairs of CTAs share channels, or with two tiles of channels, pixels.
 TEST(CudaImage, Conv2dOfManyTiles) {
   REQUIRE_DEVICE();
-  check_conv(DType::bf16, {.height = 200, .width = 190}, 192, 64, 1, true, 7);
+  for (int64_t O : {64, 128, 256}) {
+    check_conv(DType::bf16, {.height = 200, .width = 190}, 192, O, 1, true, 7);
+  }
+  check_conv(DType::bf16, {.batch = 5, .height = 65, .width = 63, .padding = 1}, 64, 160, 3, true,
+             8);
 }
 
 // Causal convolutions: without frames before, with as many as the kernel reads, and with more.
@@ -75,12 +128,12 @@ TEST(CudaImage, Conv3d) {
   REQUIRE_DEVICE();
   uint32_t seed = 1;
   for (DType dtype : {DType::f32, DType::bf16}) {
-    for (auto [C, O] : {std::pair{3, 5}, {16, 72}, {64, 3}, {64, 130}, {128, 65}}) {
+    for (auto [C, O] : {std::pair{3, 5}, {16, 72}, {64, 3}, {64, 130}, {128, 65}, {64, 128}}) {
       for (int64_t frames : {1, 2, 5}) {
         for (int64_t before : {0, 2, 3}) {
           const bool part = seed % 4 < 2;  // rows 1 and 2 of 4
           const ops::Conv3dAttrs a{.height = 4,
-                                   .width = 7,
+                                   .width = seed % 3 == 0 ? 18 : 7,
                                    .padding = 1,
                                    .first_row = part ? 1 : 0,
                                    .rows = part ? 2 : 0,

@@ -11,7 +11,11 @@ ConvDesc conv_desc(const ops::Conv2dAttrs& a, const ValueType& x, const ValueTyp
           .pixels = a.batch * height * width,
           .channels = x.shape[1],
           .out = w.shape[0],
-          .taps = w.shape.elems() / (w.shape[0] * w.shape[1])};
+          .taps = w.shape.elems() / (w.shape[0] * w.shape[1]),
+          .height = height,
+          .width = width,
+          .stride = a.stride,
+          .upsample = a.upsample};
 }
 
 ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
@@ -24,6 +28,23 @@ ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
           .silu = a.silu};
 }
 
+namespace {
+
+// Of a patch of `pixels`: fewest patches over a picture, then the shape nearest to a square. A
+// patch has every `upsample`-th pixel along both axes.
+int patch_width(const ConvDesc& d, int pixels) {
+  int best = 0;
+  int64_t fewest = 0;
+  for (const int width : {16, 32, 8, 64, 128}) {
+    const int64_t patches = ceil_div(ceil_div(d.width, d.upsample), int64_t{width}) *
+                            ceil_div(ceil_div(d.height, d.upsample), int64_t{pixels / width});
+    if (best == 0 || patches < fewest) best = width, fewest = patches;
+  }
+  return best;
+}
+
+}  // namespace
+
 ConvConfig choose(const ConvDesc& d, int compute_capability) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16;
@@ -31,16 +52,19 @@ ConvConfig choose(const ConvDesc& d, int compute_capability) {
     fail(ErrorCode::kUnsupported, "convolution: no kernel for {}", to_string(d));
   }
   constexpr int kBlockK = 64;
-  if (d.dtype == DType::bf16 && d.channels % kBlockK == 0) {
-    // Half of a wgmma's columns stay empty below 64 channels.
-    const bool wgmma = compute_capability == 90 && d.out >= 64;
-    return {.kernel = wgmma ? ConvKernel::wgmma : ConvKernel::mma,
-            .block_m = wgmma ? 256 : 128,
-            .block_n = 128,
-            .block_k = kBlockK,
-            .stages = wgmma ? 4 : 3};
+  if (d.dtype != DType::bf16 || d.channels % kBlockK != 0) return {};
+  if (compute_capability != 90 || d.stride != 1) {
+    return {
+        .kernel = ConvKernel::mma, .block_m = 128, .block_n = 128, .block_k = kBlockK, .stages = 3};
   }
-  return {};
+  ConvConfig c{.kernel = ConvKernel::wgmma,
+               .block_m = 256,
+               .block_n = d.out <= 64 ? 64 : 128,
+               .block_k = kBlockK,
+               .stages = 4};
+  c.patch_width = patch_width(d, c.block_m);
+  c.shares_pixels = ceil_div(d.out, int64_t{c.block_n}) % 2 == 0;
+  return c;
 }
 
 std::string to_string(const ConvDesc& d) {
@@ -49,8 +73,13 @@ std::string to_string(const ConvDesc& d) {
 
 std::string to_string(const ConvConfig& c) {
   constexpr std::string_view kNames[] = {"plain", "mma", "wgmma"};
-  return fmt::format("{} {}x{}x{}, {} stages", kNames[static_cast<size_t>(c.kernel)], c.block_m,
-                     c.block_n, c.block_k, c.stages);
+  std::string text = fmt::format("{} {}x{}x{}, {} stages", kNames[static_cast<size_t>(c.kernel)],
+                                 c.block_m, c.block_n, c.block_k, c.stages);
+  if (c.patch_width > 0) {
+    text += fmt::format(", patches {} wide, {} shared", c.patch_width,
+                        c.shares_pixels ? "pixels" : "channels");
+  }
+  return text;
 }
 
 }  // namespace braid::cuda

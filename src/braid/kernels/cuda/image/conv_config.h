@@ -16,10 +16,14 @@ struct ConvDesc {
   int64_t channels = 0;  // C
   int64_t out = 0;       // O
   int64_t taps = 9;      // kt * kh * kw
+  int64_t height = 1;    // of a picture of y
+  int64_t width = 1;
+  int64_t stride = 1;
+  int64_t upsample = 1;
   bool operator==(const ConvDesc&) const = default;
 };
 
-// plain: f32 sums. mma and wgmma use tensor cores, wgmma by Hopper's warpgroups.
+// plain: f32 sums. mma and wgmma use tensor cores, wgmma by Hopper's warpgroups and copy engine.
 enum class ConvKernel : uint8_t { plain, mma, wgmma };
 
 struct ConvConfig {
@@ -28,6 +32,10 @@ struct ConvConfig {
   int block_n = 64;  // channels per tile
   int block_k = 16;
   int stages = 1;  // in shared memory
+  // wgmma alone: a tile's pixels are a patch as wide, with block_m / patch_width rows; and a pair
+  // of CTAs shares either pixels or channels.
+  int patch_width = 0;
+  bool shares_pixels = false;
   bool operator==(const ConvConfig&) const = default;
 };
 
@@ -38,7 +46,7 @@ ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& 
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with
 // kUnsupported, naming the desc, where sizes are beyond a launch. `compute_capability`: 90 is
-// Hopper.
+// Hopper, whose copy engine brings patches of neighbours, so that strided pixels take mma there.
 ConvConfig choose(const ConvDesc& desc, int compute_capability);
 
 std::string to_string(const ConvDesc& desc);      // "bf16 1048576 x 128, 9 x 128"

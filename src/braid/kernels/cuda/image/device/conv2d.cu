@@ -182,7 +182,7 @@ bool is_mma(const ConvConfig& c) {
 }  // namespace
 
 void load_conv2d(DType dtype, const ConvConfig& config, bool frames) {
-  if (config.kernel == ConvKernel::wgmma) return load_conv_hopper(frames);
+  if (config.kernel == ConvKernel::wgmma) return load_conv_hopper(config.block_n);
   if (config.kernel == ConvKernel::mma) {
     return allow_shared_memory(frames ? mma_kernel<true> : mma_kernel<false>, kMmaBytes);
   }

@@ -75,8 +75,12 @@ __device__ inline float bias_of(const ConvArgs& a, int o) {
   return bias[0];
 }
 
+__device__ inline float silu(float x) {
+  return x * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * x));
+}
+
 __device__ inline float finish(const ConvArgs& a, float sum) {
-  return a.silu ? sum * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * sum)) : sum;
+  return a.silu ? silu(sum) : sum;
 }
 
 // Two neighbouring channels of bf16 outputs, from channel o on, an even number.
