@@ -15,6 +15,7 @@ constexpr int kThreads = 256;
 constexpr int64_t kMostParts = 512;      // CTAs that sum up a picture
 constexpr int64_t kPixelsOfPart = 1024;  // at least
 constexpr int kMostVectors = 4096;       // of a pixel
+constexpr int kAhead = 8;                // pixels that a thread loads at once
 
 int64_t parts_of(int64_t pixels) {
   return std::clamp<int64_t>(pixels / kPixelsOfPart, 1, kMostParts);
@@ -48,14 +49,24 @@ __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
     const int v = i % vectors;
     const float middle = widen(x[v / of_group * of_group * V]);
     float sum = 0, squares = 0;
-    for (int64_t p = begin + i / vectors; p < end; p += at_a_time) {
-      float c[V];
-      widen(load_packed<T, V>(x + p * a.channels + v * V), c);
+    for (int64_t first = begin + i / vectors; first < end; first += kAhead * at_a_time) {
+      Packed<T, V> in[kAhead];
 #pragma unroll
-      for (int j = 0; j < V; ++j) {
-        const float d = c[j] - middle;
-        sum += d;
-        squares += d * d;
+      for (int k = 0; k < kAhead; ++k) {
+        const int64_t p = first + k * at_a_time;
+        if (p < end) in[k] = load_packed<T, V>(x + p * a.channels + v * V);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (first + k * at_a_time >= end) break;
+        float c[V];
+        widen(in[k], c);
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+          const float d = c[j] - middle;
+          sum += d;
+          squares += d * d;
+        }
       }
     }
     sums[i] = {sum, squares};
@@ -137,29 +148,44 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Threads as in sums_kernel; each keeps its channels' weights for all its pixels.
 template <class T, int V>
-__global__ void __launch_bounds__(kThreads) apply_kernel(Args a) {
+__global__ void __launch_bounds__(kThreads) apply_kernel(Args a, int64_t per_cta) {
   ptx::grid_launch_dependents();
   const int vectors = a.channels / V, of_group = vectors / a.groups;
-  const int64_t picture = blockIdx.y, words = a.pixels * vectors;
+  const int at_a_time = max(kThreads / vectors, 1);
+  const int64_t picture = blockIdx.y, begin = blockIdx.x * per_cta;
+  const int64_t end = min(begin + per_cta, a.pixels);
   ptx::grid_dependency_wait();
   const T* x = static_cast<const T*>(a.x) + picture * a.pixels * a.channels;
   T* y = static_cast<T*>(a.y) + picture * a.pixels * a.channels;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; at < words;
-       at += step) {
-    const int v = static_cast<int>(at % vectors);
-    float c[V], w[V], b[V];
-    widen(load_packed<T, V>(x + at * V), c);
+  for (int i = threadIdx.x; i < at_a_time * vectors; i += kThreads) {
+    const int v = i % vectors;
+    const float2 scale = a.scale[picture * a.groups + v / of_group];
+    float w[V], b[V];
     load_constant(a.w, a.w_dtype, v * V, w);
     load_constant(a.b, a.b_dtype, v * V, b);
-    const float2 scale = a.scale[picture * a.groups + v / of_group];
+    for (int64_t first = begin + i / vectors; first < end; first += kAhead * at_a_time) {
+      Packed<T, V> in[kAhead];
 #pragma unroll
-    for (int j = 0; j < V; ++j) {
-      c[j] = (c[j] - scale.x) * scale.y * w[j] + b[j];
-      if (a.silu) c[j] *= ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * c[j]));
+      for (int k = 0; k < kAhead; ++k) {
+        const int64_t p = first + k * at_a_time;
+        if (p < end) in[k] = load_packed<T, V>(x + p * a.channels + v * V);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        const int64_t p = first + k * at_a_time;
+        if (p >= end) break;
+        float c[V];
+        widen(in[k], c);
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+          c[j] = (c[j] - scale.x) * scale.y * w[j] + b[j];
+          if (a.silu) c[j] *= ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * c[j]));
+        }
+        store(y + p * a.channels + v * V, c);
+      }
     }
-    store(y + at * V, c);
   }
 }
 
@@ -190,9 +216,12 @@ void launch(const Args& a, int64_t pictures, const Parts& run, LaunchContext con
   }
   if (run.stats) return;
   context.pdl = true;
-  const int64_t ctas = std::min<int64_t>(ceil_div(a.pixels * vectors, int64_t{4 * kThreads}), 8192);
-  launch_kernel(context, apply_kernel<T, V>, dim3(static_cast<unsigned>(ctas), y), dim3(kThreads),
-                0, a);
+  const int64_t at_once = int64_t{kAhead} * std::max(kThreads / vectors, 1);
+  const int64_t ctas = std::min<int64_t>(ceil_div(a.pixels, at_once), 4096);
+  const int64_t per_cta = round_up(ceil_div(a.pixels, ctas), at_once);
+  launch_kernel(context, apply_kernel<T, V>,
+                dim3(static_cast<unsigned>(ceil_div(a.pixels, per_cta)), y), dim3(kThreads), 0, a,
+                per_cta);
 }
 
 Args args_of(const TensorView& x, void* workspace, int64_t batch, int64_t groups) {
