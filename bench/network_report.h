@@ -75,6 +75,9 @@ inline void print_kinds(BoundNetwork& network) {
     if (op.def->kind.starts_with("linear")) {
       shape = fmt::format(" {} x {}", to_string(program.value(op.inputs[0]).type.shape),
                           to_string(program.value(op.inputs[1]).type.shape));
+    } else if (op.def->kind.starts_with("conv")) {
+      shape = fmt::format(" {} by {}", to_string(program.value(op.outputs[0]).type.shape),
+                          to_string(program.value(op.inputs[1]).type.shape));
     }
     Kind& kind = kinds[launch.kernel.name + shape];
     const double ms = (times[i].end - times[i].begin) * 1e3;

@@ -6,7 +6,7 @@
 
 #include "braid/kernels/cuda/ptx/barrier.h"
 
-// Copies that the CTAs of a cluster share, copies into L2, and arrivals of copies on barriers
+// Copies that the CTAs of a cluster share, boxes brought to L2, and arrivals of copies on barriers
 // (sm_90).
 namespace braid::cuda::ptx {
 
