@@ -178,41 +178,65 @@ void with_kernel(DType dtype, int64_t head_dim, F&& f) {
   });
 }
 
-constexpr int kSoftmaxThreads = 256;
-
-template <class F>
+template <int kThreads, class F>
 __device__ inline float reduce_cta(float x, F f, float* partial) {
   for (int step = 16; step > 0; step /= 2) x = f(x, __shfl_xor_sync(~0u, x, step));
   if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
   __syncthreads();
-  x = partial[threadIdx.x % (kSoftmaxThreads / 32)];
-  for (int step = kSoftmaxThreads / 64; step > 0; step /= 2) {
-    x = f(x, __shfl_xor_sync(~0u, x, step));
-  }
+  x = partial[threadIdx.x % (kThreads / 32)];
+  for (int step = kThreads / 64; step > 0; step /= 2) x = f(x, __shfl_xor_sync(~0u, x, step));
   return x;
 }
 
-// A row for each CTA, read three times: the second and third time from L2.
-__global__ void __launch_bounds__(kSoftmaxThreads) softmax_kernel(SoftmaxRows p) {
-  __shared__ float tops[kSoftmaxThreads / 32], sums[kSoftmaxThreads / 32];
+// A row for each CTA, read twice: first for its maximum and sum, then from L2 for the weights.
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) softmax_kernel(SoftmaxRows p) {
+  constexpr int kV = 4, kAhead = 8;  // scores of a vector, and vectors that a thread loads at once
+  __shared__ float tops[kThreads / 32], sums[kThreads / 32];
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const float* scores = p.scores + blockIdx.x * p.stride;
   auto* weights = static_cast<__nv_bfloat16*>(p.weights) + blockIdx.x * p.stride;
-  float top = -INFINITY;
-  for (int64_t j = threadIdx.x; j < p.keys; j += kSoftmaxThreads) top = fmaxf(top, scores[j]);
-  top = reduce_cta(
-      top, [](float a, float b) { return fmaxf(a, b); }, tops);
-  float sum = 0;
-  for (int64_t j = threadIdx.x; j < p.keys; j += kSoftmaxThreads) {
-    sum += __expf((scores[j] - top) * p.scale);
+  const int keys = static_cast<int>(p.keys), stride = static_cast<int>(p.stride);
+  const auto load = [&](int first, float(&x)[kAhead][kV]) {  // -inf behind the last key
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int at = first + k * kThreads * kV;
+      Packed<float, kV> in;
+      if (at < keys) in = load_packed<float, kV>(scores + at);
+      widen(in, x[k]);
+#pragma unroll
+      for (int e = 0; e < kV; ++e) x[k][e] = at + e < keys ? x[k][e] : -INFINITY;
+    }
+  };
+  const int begin = static_cast<int>(threadIdx.x) * kV, step = kThreads * kV * kAhead;
+  float x[kAhead][kV], top = -INFINITY, sum = 0;
+  for (int first = begin; first < keys; first += step) {
+    load(first, x);
+    float higher = top;
+#pragma unroll
+    for (int k = 0; k < kAhead * kV; ++k) higher = fmaxf(higher, x[k / kV][k % kV]);
+    sum *= __expf((top - higher) * p.scale);
+    top = higher;
+#pragma unroll
+    for (int k = 0; k < kAhead * kV; ++k) sum += __expf((x[k / kV][k % kV] - top) * p.scale);
   }
-  sum = reduce_cta(
-      sum, [](float a, float b) { return a + b; }, sums);
+  const float own = top;
+  top = reduce_cta<kThreads>(
+      top, [](float a, float b) { return fmaxf(a, b); }, tops);
+  sum = reduce_cta<kThreads>(
+      sum * __expf((own - top) * p.scale), [](float a, float b) { return a + b; }, sums);
   const float inverse = 1 / sum;
-  for (int64_t j = threadIdx.x; j < p.stride; j += kSoftmaxThreads) {
-    const float w = j < p.keys ? __expf((scores[j] - top) * p.scale) * inverse : 0;
-    weights[j] = __float2bfloat16_rn(w);
+  for (int first = begin; first < stride; first += step) {
+    load(first, x);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int at = first + k * kThreads * kV;
+      if (at >= stride) break;
+#pragma unroll
+      for (int e = 0; e < kV; ++e) x[k][e] = __expf((x[k][e] - top) * p.scale) * inverse;
+      store(weights + at, x[k]);
+    }
   }
 }
 
@@ -277,8 +301,12 @@ void plain_dense_attention(const OpCall& call, LaunchContext context) {
 
 void softmax_rows(const SoftmaxRows& p, const LaunchContext& context) {
   if (p.rows == 0) return;
-  launch_kernel(context, softmax_kernel, dim3(static_cast<unsigned>(p.rows)), dim3(kSoftmaxThreads),
-                0, p);
+  // Few rows at a time where they are long, so that L2 holds them between the two readings.
+  const auto run = [&]<int kThreads>() {
+    launch_kernel(context, softmax_kernel<kThreads>, dim3(static_cast<unsigned>(p.rows)),
+                  dim3(kThreads), 0, p);
+  };
+  p.keys > (1 << 15) ? run.operator()<1024>() : run.operator()<256>();
 }
 
 void transpose(const Transpose& p, const LaunchContext& context) {
