@@ -4,15 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "braid/braid.h"
-#include "braid/engine/loaded_model.h"
 #include "braid/ops/fusion.h"
-#include "golden/support/forward.h"
-#include "golden/support/golden.h"
-#include "golden/support/random_model.h"
+#include "golden/support/chunked_model.h"
 #include "unit/io/expect_error.h"
 
 namespace braid::golden {
@@ -21,29 +16,6 @@ namespace {
 constexpr double kF32Tolerance = 1e-4;  // as logits_test.cc has it
 constexpr CacheShape kCache = {
     .pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages, .kv_dtype = DType::f32};
-
-// The case's model, with room for every test's sequences.
-class ChunkedModel {
- public:
-  ChunkedModel(const DualChunkGolden& golden, const DualChunkCase& c) : folder_("dual_chunk") {
-    const RandomModel random = load_random_model(golden.model);
-    write_hf_folder(random, folder_.path());
-    nlohmann::json config = nlohmann::json::parse(std::ifstream(random.folder / "config.json"));
-    config["dual_chunk_attention_config"] = nlohmann::json::parse(c.config);
-    std::ofstream(folder_.path() / "config.json") << config;
-    model_.emplace(folder_.path().string());
-    plain_ = model_->config().context;
-    model_->stretch(model_->config().dual->context);
-  }
-  const Model& model() const { return *model_; }
-  std::string path() const { return folder_.path().string(); }
-  int64_t plain() const { return plain_; }
-
- private:
-  Folder folder_;
-  std::optional<Model> model_;
-  int64_t plain_ = 0;
-};
 
 void expect_golden(const DualChunkGolden& golden, const Case& c, const Rows& rows) {
   ASSERT_EQ(rows.size(), c.prompt.size());

@@ -18,8 +18,8 @@ void read_chunks(const JsonObject& config, ModelConfig& c) {
   const int64_t plain = dual.chunks.plain();
   if (plain >= c.context) return;
   c.remarks.push_back(
-      fmt::format("config.json: sequences of more than {} tokens take dual chunk attention, which "
-                  "CPUs compute: without --ctx the context is {}, not {}",
+      fmt::format("config.json: sequences of more than {} tokens take dual chunk attention: "
+                  "without --ctx the context is {}, not {}",
                   plain, plain, c.context));
   c.dual = dual;
   check_config(c, "config.json");

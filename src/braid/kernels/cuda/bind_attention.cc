@@ -4,20 +4,15 @@
 
 #include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/attention/paged_call.h"
-#include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/bind_attention.h"
 #include "braid/kernels/cuda/decode/device/launch.h"
 #include "braid/kernels/cuda/decode/device/plain.h"
 #include "braid/kernels/cuda/decode/device/query_spans.h"
 #include "braid/ops/attention.h"
 
 namespace braid::cuda {
-namespace {
+using namespace attention_input;
 
-constexpr std::array<int64_t, 4> kSegmentHeadDims = {64, 96, 128, 256};
-
-enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
-
-// A micro-batch's rows, counted like its metadata from the whole batch's first token.
 TensorView from_first_token(const OpCall& call, TensorView view) {
   const int64_t begin = call.part->begin.token;
   view.data -= begin * view.row_bytes;
@@ -47,25 +42,22 @@ DecodeDesc decode_desc(const ops::AttentionAttrs& attrs, TypeList in, const Valu
           .max_tokens = static_cast<int>(q.shape[0])};
 }
 
-// The same for steps with prompts in another kernel.
-DecodeDesc one_token_each(DecodeDesc desc) {
-  desc.max_tokens = std::min(desc.max_tokens, desc.max_sequences);
-  return desc;
+bool takes_segments(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out) {
+  constexpr std::array<int64_t, 4> kHeadDims = {64, 96, 128, 256};
+  alignas(16) static std::byte somewhere[16];  // the answer ignores addresses
+  const auto view = [](const ValueType& type) {
+    return make_view(somewhere, type.dtype, type.shape);
+  };
+  return in[kCacheK].shape[1] % 16 == 0 && std::ranges::count(kHeadDims, attrs.head_dim) > 0 &&
+         supported([&] {
+           make_paged_call(attrs, {.q = view(in[kQ]),
+                                   .k_cache = view(in[kCacheK]),
+                                   .v_cache = view(in[kCacheV]),
+                                   .page_table = view(in[kPageTable]),
+                                   .out = view(out),
+                                   .spans = reinterpret_cast<int32_t*>(somewhere)});
+         });
 }
-
-template <class F>
-bool supported(F&& f) {
-  try {
-    f();
-    return true;
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kUnsupported) throw;
-    return false;
-  }
-}
-
-// both: the decode kernel takes the first sequences, which have one new token each.
-enum class Choice : uint8_t { segments, decode, both, plain };
 
 DecodeDevice decode_device_of(const DeviceInfo& device) {
   return {.compute_capability = device.compute_capability,
@@ -73,31 +65,26 @@ DecodeDevice decode_device_of(const DeviceInfo& device) {
           .shared_bytes = static_cast<int>(device.shared_memory_per_cta)};
 }
 
+std::vector<ValueType> types_of(std::span<const TensorView> views) {
+  std::vector<ValueType> types;
+  for (const TensorView& v : views) types.push_back({v.dtype, v.shape});
+  return types;
+}
+
+namespace {
+
+// The same for steps with prompts in another kernel.
+DecodeDesc one_token_each(DecodeDesc desc) {
+  desc.max_tokens = std::min(desc.max_tokens, desc.max_sequences);
+  return desc;
+}
+
+// both: the decode kernel takes the first sequences, which have one new token each.
+enum class Choice : uint8_t { segments, decode, both, plain };
+
 // By head dim, dtypes, and how many tokens a step has of how many sequences.
 Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out,
                         const DeviceInfo& device) {
-  if (attrs.dual) {
-    fail(ErrorCode::kUnsupported,
-         "dual chunk attention is not supported on GPUs: at most {} tokens, or --device cpu",
-         attrs.dual->plain());
-  }
-  alignas(16) static std::byte somewhere[16];  // the choice ignores addresses
-  const auto view = [](const ValueType& type) {
-    return make_view(somewhere, type.dtype, type.shape);
-  };
-  const auto segments = [&] {
-    make_paged_call(attrs, {.q = view(in[kQ]),
-                            .k_cache = view(in[kCacheK]),
-                            .v_cache = view(in[kCacheV]),
-                            .page_table = view(in[kPageTable]),
-                            .out = view(out),
-                            .spans = reinterpret_cast<int32_t*>(somewhere)});
-    if (in[kCacheK].shape[1] % 16 != 0 ||
-        std::ranges::count(kSegmentHeadDims, attrs.head_dim) == 0) {
-      fail(ErrorCode::kUnsupported, "segment attention: pages of {}, head dim {}",
-           in[kCacheK].shape[1], attrs.head_dim);
-    }
-  };
   const int64_t sequences = in[kPageTable].shape[0];
   const auto decodes = [&](const DecodeDesc& desc) {
     return supported([&] { choose(desc, decode_device_of(device)); });
@@ -105,16 +92,10 @@ Choice choose_attention(const ops::AttentionAttrs& attrs, TypeList in, const Val
   const DecodeDesc desc = decode_desc(attrs, in, out);
   const bool decode = decodes(desc);
   if (decode && few_tokens_each(in[kQ].shape[0], sequences)) return Choice::decode;
-  if (supported(segments)) {
+  if (takes_segments(attrs, in, out)) {
     return sequences > 1 && decodes(one_token_each(desc)) ? Choice::both : Choice::segments;
   }
   return decode ? Choice::decode : Choice::plain;
-}
-
-std::vector<ValueType> types_of(std::span<const TensorView> views) {
-  std::vector<ValueType> types;
-  for (const TensorView& v : views) types.push_back({v.dtype, v.shape});
-  return types;
 }
 
 // The spans, and behind them how many sequences are the decode kernel's.
@@ -207,7 +188,9 @@ void add_attention_kernels(KernelTable& table) {
   const auto scratch = std::make_shared<Scratch>(), decodes = std::make_shared<Scratch>();
   const auto info = [](const Op& op, TypeList in, TypeList out,
                        const DeviceInfo& device) -> KernelInfo {
-    switch (choose_attention(op.attrs.as<ops::AttentionAttrs>(), in, out[0], device)) {
+    const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
+    if (attrs.dual) return dual_attention_info(attrs, in, out[0], device);
+    switch (choose_attention(attrs, in, out[0], device)) {
       case Choice::segments:
         return {"attention.segments", spans_bytes(in[kPageTable].shape)};
       case Choice::decode:
@@ -220,8 +203,10 @@ void add_attention_kernels(KernelTable& table) {
     return {"attention.plain", 0};
   };
   const auto bind = [scratch, decodes](const LaunchArgs& args) -> BoundKernel {
-    switch (choose_attention(args.call.attrs<ops::AttentionAttrs>(), types_of(args.call.in),
-                             types_of(args.call.out)[0], args.device)) {
+    const auto& attrs = args.call.attrs<ops::AttentionAttrs>();
+    if (attrs.dual) return bind_dual_attention(args, *scratch, *decodes);
+    switch (
+        choose_attention(attrs, types_of(args.call.in), types_of(args.call.out)[0], args.device)) {
       case Choice::segments:
         return bind_segments(args, *scratch);
       case Choice::decode:

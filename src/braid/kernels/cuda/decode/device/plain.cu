@@ -1,5 +1,6 @@
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/decode/device/plain.cuh"
+#include "braid/kernels/cuda/dual_chunks/device/turn_query.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
 
 namespace braid::cuda {
@@ -15,12 +16,35 @@ struct Args {
   const int64_t* sequences;
   void* out;
   ops::AttentionAttrs attrs;
+  DualTurns dual;
   int tokens;  // capacity
   int q_heads;
   int kv_heads;
   int page_size;
   int table_stride;
 };
+
+// Turns the query for keys of `chunk`, from the query [D] in memory on.
+template <class Q>
+__device__ void meet(const DualTurns& dual, const Q* q, int D, int lane, int position, int chunk,
+                     PlainQuery& query) {
+  const int64_t by = moves(dual, position, chunk);
+  const float gain = growth(dual, position);
+#pragma unroll
+  for (int i = 0; i < PlainQuery::kEach; ++i) {
+    const int d = lane + i * kPlainLanes;
+    if (d >= D) continue;
+    float x = to_float(q[d]);
+    if (d < 2 * dual.pairs && by != 0) {
+      const int pair = dual.interleaved ? d / 2 : d < dual.pairs ? d : d - dual.pairs;
+      const int2 columns = columns_of(dual, pair);
+      const float2 turn = turn_of(dual, by, pair);
+      x = d == columns.x ? x * turn.x - to_float(q[columns.y]) * turn.y
+                         : to_float(q[columns.x]) * turn.y + x * turn.x;
+    }
+    query.q[i] = gain * x;
+  }
+}
 
 template <class Q, class C>
 __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_kernel(
@@ -54,7 +78,13 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void plain_kernel(
     query.q[i] = d < D ? to_float(static_cast<const Q*>(a.q)[row + d]) : 0.f;
     query.sum[i] = 0.f;
   }
+  int64_t chunk_end = a.dual.chunk > 0 ? begin : INT64_MAX;  // of keys that the query is turned for
   for (int j = begin; j <= position; ++j) {
+    if (j >= chunk_end) {
+      const int chunk = j / a.dual.chunk;
+      chunk_end = (int64_t{chunk} + 1) * a.dual.chunk;
+      meet(a.dual, static_cast<const Q*>(a.q) + row, D, lane, position, chunk, query);
+    }
     const int64_t page = a.page_table[s * a.table_stride + j / a.page_size];
     const int64_t key = ((page * a.page_size + j % a.page_size) * a.kv_heads + kv_head) * D;
     float score = a.attrs.scale * query.dot(static_cast<const C*>(a.k) + key, D, lane);
@@ -103,6 +133,7 @@ void plain_attention(const PlainAttentionParams& p, LaunchContext context) {
                      .sequences = p.sequences,
                      .out = p.out.data,
                      .attrs = p.attrs,
+                     .dual = p.attrs.dual ? dual_turns(*p.attrs.dual, p.turns) : DualTurns{},
                      .tokens = static_cast<int>(p.q.shape[0]),
                      .q_heads = static_cast<int>(p.q.cols() / p.attrs.head_dim),
                      .kv_heads = static_cast<int>(p.k_cache.shape[2]),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/dual_chunks/device/turns.h"
 #include "braid/ops/attention.h"
 #include "braid/tensor/view.h"
 
@@ -21,6 +22,7 @@ struct PlainAttentionParams {
   TensorView out;                      // as q
   const int64_t* sequences = nullptr;  // live
   ops::AttentionAttrs attrs;
+  const uint64_t* turns = nullptr;  // with attrs.dual: device, rope_turns() of dual's RoPE
 };
 
 // Capturable. Fails with kUnsupported above kMaxPlainHeadDim and on other dtypes.

@@ -337,7 +337,7 @@ class DecodeWarp {
     for (int c = 0; c < 2; ++c) {
       const QueryRow r = query_row(a_, w.sequence, kv_head(w), row + lane_ % 4 * 2 + c);
       if (!r.valid) continue;
-      if constexpr (std::is_same_v<Args, StateArgs>) {
+      if constexpr (std::is_base_of_v<StateArgs, Args>) {
         float* out = state_row(a_, r, kD);
 #pragma unroll
         for (int i = 0; i < kDimTiles; ++i) {
