@@ -167,14 +167,29 @@ void LinkProxy::check_deadlines() {
       job->seen_ = request;
       job->seen_at_ = Clock::now();
     } else if (Clock::now() - job->seen_at_ > sender_.deadline) {
-      const char* const call = in_call_;
-      fail(ErrorCode::kDeadline,
-           "a transfer of {} bytes from cuda:{} has not ended in {:.3g} s: {}{}{}", job->bytes(),
-           sender_.device, std::chrono::duration<double>(sender_.deadline).count(),
-           asked ? "not begun" : "under way", progress(),
-           call == nullptr ? "" : fmt::format(", held up in {}", call));
+      fail(ErrorCode::kDeadline, "after {:.3g} s {}",
+           std::chrono::duration<double>(sender_.deadline).count(), describe(*job));
     }
   }
+}
+
+std::string LinkProxy::describe(const Job& job) const {
+  const char* const call = in_call_;
+  return fmt::format("a transfer of {} bytes from cuda:{}{} has not ended: {}{}{}", job.bytes(),
+                     sender_.device, job.name_.empty() ? "" : fmt::format(", {},", job.name_),
+                     job.is_asked() ? "not begun" : "under way", progress(),
+                     call == nullptr ? "" : fmt::format(", held up in {}", call));
+}
+
+std::string LinkProxy::describe_open() {
+  std::string open;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return open;
+  for (const Job* job : jobs_) {
+    if (!job->is_asked() && !job->is_under_way()) continue;
+    open += fmt::format("; {}", describe(*job));
+  }
+  return open;
 }
 
 void LinkProxy::answer_all() {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "braid/backend/cuda/check.h"
@@ -52,6 +53,8 @@ class LinkProxy {
 
     uint32_t* asked() const { return words_; }
     uint32_t* done() const { return words_ + 16; }
+    // Names the transfer in errors, before the first request.
+    void set_name(std::string name) { name_ = std::move(name); }
     void ask();          // as above, by the host
     bool take_answer();  // for the requester: whether the transfer is done
     // Sets the transfer's pieces. Only while no request is open.
@@ -77,8 +80,12 @@ class LinkProxy {
     std::vector<Piece> chunks_;
     uint32_t seen_ = 0;  // the request that the second thread saw last, and when first
     std::chrono::steady_clock::time_point seen_at_{};
+    std::string name_;
   };
   std::unique_ptr<Job> make_job() { return std::unique_ptr<Job>(new Job(*this)); }
+  // Open requests, for an error; empty: none, or the list is in use. Any thread, without CUDA
+  // calls.
+  std::string describe_open();
 
  protected:
   // Chunks have at most `chunk_bytes`.
@@ -115,6 +122,7 @@ class LinkProxy {
   bool collect();
   void watch();  // the second
   void check_deadlines();
+  std::string describe(const Job& job) const;  // an open request
   void answer_all();
 
   const Sender sender_;

@@ -144,10 +144,17 @@ void PeerFabric::rethrow_error() const {
   error_.rethrow();
 }
 
-std::string PeerFabric::expired(int rank) const {
+std::string PeerFabric::expired(int rank) {
   auto& report = *reinterpret_cast<WaitReport*>(reports_->part(rank));
   if (std::atomic_ref(report.expired).load(std::memory_order_acquire) == 0) return {};
-  return describe_expired(rank, report, tags_.name(Tag{static_cast<uint16_t>(report.tag)}));
+  std::string text =
+      describe_expired(rank, report, tags_.name(Tag{static_cast<uint16_t>(report.tag)}));
+  const std::unique_lock lock(links_mutex_, std::try_to_lock);
+  if (!lock) return text;
+  for (const auto& proxy : proxies_) {
+    if (proxy) text += proxy->describe_open();
+  }
+  return text;
 }
 
 void PeerFabric::check(int rank) {

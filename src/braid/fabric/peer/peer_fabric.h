@@ -57,7 +57,8 @@ class PeerFabric final : public Fabric {
   template <class Ready, class Describe>
   void wait(int rank, Duration deadline, Ready&& ready, Describe&& describe);
   void check(int rank);
-  std::string expired(int rank) const;  // the deadline error of a kernel's wait, or nothing
+  // The deadline error of a kernel's wait, with the links' open requests; or nothing.
+  std::string expired(int rank);
   std::shared_ptr<PeerSegment> allocate(int rank, int64_t index, int64_t bytes,
                                         PeerSegment::Where where, std::string_view name);
   // Made at first need.

@@ -31,6 +31,8 @@ class Transfers {
       const bool moves = std::ranges::count(attrs.moves, peer, &ops::Move::peer) > 0;
       if (!moves || config_.ctas > 0) break;
       asked_.jobs.push_back(comm.endpoint().make_transfer(peer, put));
+      asked_.jobs.back()->set_name(
+          fmt::format("{} at '{}' with rank {}", call_.op->def->kind, call_.op->scope, peer));
     }
     if (config_.ctas > 0) ended_ = std::make_unique<CudaMemory>(args.device.id, sizeof(uint32_t));
     asked_.asked = args.asked_by != nullptr;

@@ -170,6 +170,7 @@ TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
   }
   const auto job = fabric.endpoint(0).make_transfer(1, true);
   job->set({{memory[1].data(), memory[0].data(), {.row_bytes = kBytes}}});
+  job->set_name("push at 'block.3' with rank 1");
   for (int turn = 0; turn < 3; ++turn) {
     job->ask();
     const auto start = std::chrono::steady_clock::now();
@@ -182,6 +183,9 @@ TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kDeadline) << error.what();
       EXPECT_NE(std::string(error.what()).find("9437184 bytes"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("push at 'block.3' with rank 1, has not ended"),
+                std::string::npos)
+          << error.what();
     }
   }
 }
