@@ -57,11 +57,13 @@ std::optional<Op> make(const Program& program, std::span<const Op> run) {
   const Op &linear = run[0], &unary = run[1];
   const auto& attrs = linear.attrs.as<LinearAttrs>();
   const auto type = [&](ValueId id) -> const ValueType& { return program.value(id).type; };
-  const auto bf16 = [&](ValueId id) { return type(id).dtype == DType::bf16; };
+  const DType dtype = type(linear.outputs[0]).dtype;
+  const auto alike = [&](ValueId id) { return type(id).dtype == dtype; };
   const UnaryFunction function = unary.attrs.as<UnaryAttrs>().function;
   if (attrs.n != 1 || attrs.bias_elsewhere || unary.inputs != linear.outputs ||
       function != UnaryFunction::gelu_tanh || type(linear.inputs[0]).axis != BatchAxis::none ||
-      !bf16(linear.inputs[0]) || !bf16(linear.inputs[1]) || !bf16(linear.outputs[0])) {
+      (dtype != DType::bf16 && dtype != DType::f16) || !alike(linear.inputs[0]) ||
+      !alike(linear.inputs[1])) {
     return std::nullopt;
   }
   ValueId front = kNoValue;
@@ -75,7 +77,7 @@ std::optional<Op> make(const Program& program, std::span<const Op> run) {
     front = parts[0];
   }
   return Op{&kLinearUnary,
-            Attrs::of(LinearUnaryAttrs{function, DType::bf16}),
+            Attrs::of(LinearUnaryAttrs{function, dtype}),
             {linear.inputs[0], linear.inputs[1], linear.inputs[2], front},
             run.back().outputs,
             linear.scope,

@@ -24,7 +24,7 @@ struct LinearUnaryAttrs {
 
 extern const OpDef kLinearUnary;
 
-// For backends with products that end with gelu_tanh in bf16: linear, unary, and a following
+// For backends with products that end with gelu_tanh in bf16 or f16: linear, unary, and a following
 // concat_columns, in networks without a batch axis.
 const std::vector<Fusion>& linear_unary_fusions();
 

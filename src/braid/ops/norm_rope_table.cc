@@ -61,16 +61,16 @@ std::optional<Op> make(const Program& program, std::span<const Op> run) {
       (D != 64 && D != 128 && D != 256) || type(q_rope.inputs[1]).shape[1] != D) {
     return std::nullopt;
   }
+  if (norm.dtype != DType::bf16 && norm.dtype != DType::f16) return std::nullopt;
   for (const Op& op : run.first(2)) {
     const ValueType& x = type(op.inputs[0]);
-    if (x.dtype != DType::bf16 || type(op.outputs[0]).dtype != DType::bf16 ||
-        x.axis != BatchAxis::none) {
+    if (x.dtype != norm.dtype || x.axis != BatchAxis::none) {
       return std::nullopt;
     }
   }
   return Op{
       &kNormRopeTable,
-      Attrs::of(NormRopeTableAttrs{rope, norm.eps, DType::bf16}),
+      Attrs::of(NormRopeTableAttrs{rope, norm.eps, norm.dtype}),
       {q_norm.inputs[0], q_norm.inputs[1], k_norm.inputs[0], k_norm.inputs[1], q_rope.inputs[1]},
       {q_rope.outputs[0], k_rope.outputs[0]},
       q_norm.scope,

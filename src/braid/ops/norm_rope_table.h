@@ -26,8 +26,8 @@ struct NormRopeTableAttrs {
 
 extern const OpDef kNormRopeTable;
 
-// For backends with the op: bf16 heads with 64, 128 or 256 columns that turn whole, without a batch
-// axis.
+// For backends with the op: bf16 or f16 heads with 64, 128 or 256 columns that turn whole, without
+// a batch axis.
 const std::vector<Fusion>& norm_rope_table_fusions();
 
 }  // namespace braid::ops

@@ -1,5 +1,7 @@
 #include "braid/ops/rules.h"
 
+#include <algorithm>
+
 namespace braid::ops {
 
 void require_rank(std::string_view op, std::string_view operand, const ValueType& type, int rank) {
@@ -64,7 +66,12 @@ std::vector<float> load_row(const TensorView& view, int64_t r) {
 }
 
 void store_row(const TensorView& view, int64_t r, const std::vector<float>& row) {
-  quantize_row(view.dtype, row.data(), view.row(r), view.cols());
+  std::vector<float> values = row;
+  if (view.dtype == DType::f16) {
+    constexpr float kMost = 65504;
+    for (float& v : values) v = std::clamp(v, -kMost, kMost);
+  }
+  quantize_row(view.dtype, values.data(), view.row(r), view.cols());
 }
 
 }  // namespace braid::ops

@@ -28,7 +28,7 @@ Cost elementwise_cost(TypeList in, TypeList out, const Work& work, double flops_
 // All inputs replicated, all outputs replicated.
 ShardRule replicate_all(size_t inputs, size_t outputs);
 
-// Row r of a float view as f32, and back.
+// Row r of a float view as f32, and back: beyond the range of f16 come its largest numbers.
 std::vector<float> load_row(const TensorView& view, int64_t r);
 void store_row(const TensorView& view, int64_t r, const std::vector<float>& row);
 

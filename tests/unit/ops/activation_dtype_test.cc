@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 #include "braid/ops/fusion.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
+#include "braid/tensor/quant.h"
 
 namespace braid {
 namespace {
@@ -80,6 +84,24 @@ TEST(ActivationDtype, OfAGateIsThatOfItsInput) {
       EXPECT_EQ(program.value(program.outputs[0]).type.dtype, y);
     }
   }
+}
+
+// As diffusers clips what is f16.
+TEST(ActivationDtype, SumsInF16EndAtItsLargestNumbers) {
+  std::vector<f16> a, b, y(4);
+  for (float x : {65504.f, -65504.f, 1.f, NAN}) a.push_back(to_f16(x));
+  for (float x : {65504.f, -INFINITY, 2.f, 1.f}) b.push_back(to_f16(x));
+  const auto view = [](std::vector<f16>& v) {
+    return make_view(reinterpret_cast<std::byte*>(v.data()), DType::f16, {1, 4});
+  };
+  const TensorView in[] = {view(a), view(b)}, out = view(y);
+  const Op op{.def = &ops::kAdd};
+  BatchPart part;
+  ops::kAdd.reference({.op = &op, .in = in, .out = {&out, 1}, .part = &part});
+  EXPECT_EQ(to_float(y[0]), 65504);
+  EXPECT_EQ(to_float(y[1]), -65504);
+  EXPECT_EQ(to_float(y[2]), 3);
+  EXPECT_TRUE(std::isnan(to_float(y[3])));
 }
 
 }  // namespace

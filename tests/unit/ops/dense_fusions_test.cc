@@ -39,6 +39,9 @@ TEST(DenseFusions, LinearUnary) {
   const Program beside = fused(hidden(DType::bf16, true, kGelu));
   EXPECT_THAT(kinds(beside), ElementsAre("linear_unary"));
   EXPECT_EQ(beside.value(beside.outputs[0]).type.shape, (Shape{10, 40}));
+  const Program half = fused(hidden(DType::f16, true, kGelu));
+  EXPECT_THAT(kinds(half), ElementsAre("linear_unary"));
+  EXPECT_EQ(half.value(half.outputs[0]).type.dtype, DType::f16);
   // Products in f32, and other functions, have no such end.
   EXPECT_THAT(kinds(fused(hidden(DType::f32, true, kGelu))),
               ElementsAre("linear", "unary", "concat_columns"));
@@ -65,7 +68,9 @@ TEST(DenseFusions, NormRopeTable) {
   const auto fused = [](const Program& program) {
     return kinds(fuse(program, ops::norm_rope_table_fusions()));
   };
-  EXPECT_THAT(fused(rotated(DType::bf16, 128, 128, false)), ElementsAre("norm_rope_table"));
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    EXPECT_THAT(fused(rotated(dtype, 128, 128, false)), ElementsAre("norm_rope_table"));
+  }
   for (const Program& program :
        {rotated(DType::f32, 128, 128, false), rotated(DType::bf16, 80, 80, false),
         rotated(DType::bf16, 128, 64, false), rotated(DType::bf16, 128, 128, true)}) {

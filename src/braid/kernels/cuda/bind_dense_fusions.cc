@@ -47,12 +47,13 @@ BoundKernel bind_linear_unary(const LaunchArgs& args, GemmStore& store) {
 }
 
 KernelInfo linear_unary_info(const Op& op, TypeList in, TypeList out, const DeviceInfo&) {
-  const auto bf16 = [](const ValueType& type) { return type.dtype == DType::bf16; };
+  const DType dtype = out[0].dtype;
   const auto function = op.attrs.as<ops::LinearUnaryAttrs>().function;
-  if (function != ops::UnaryFunction::gelu_tanh || !bf16(in[kX]) || !bf16(in[kW]) ||
-      !bf16(out[0])) {
-    fail(ErrorCode::kUnsupported, "linear_unary: {} of {} and {}, wanted are gelu_tanh and bf16",
-         to_string(function), name(in[kX].dtype), name(in[kW].dtype));
+  if (function != ops::UnaryFunction::gelu_tanh || (dtype != DType::bf16 && dtype != DType::f16) ||
+      in[kX].dtype != dtype || in[kW].dtype != dtype) {
+    fail(ErrorCode::kUnsupported,
+         "linear_unary: {} of {} and {}, wanted are gelu_tanh and bf16 or f16", to_string(function),
+         name(in[kX].dtype), name(in[kW].dtype));
   }
   return {"linear_unary.cublaslt", GemmStore::kWorkspaceBytes};
 }

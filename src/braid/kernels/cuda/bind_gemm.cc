@@ -16,8 +16,8 @@ constexpr int64_t kAlignment = 256;
 // The dtype of the library's operands. An f32 x, from a model with norms after its layers, is
 // rounded.
 DType product_dtype(TypeList in) {
-  const DType x = in[0].dtype;
-  return x == DType::f32 && !exact_product(in) ? DType::bf16 : x;
+  if (const auto dense = dense_product(in)) return *dense;
+  return in[0].dtype == DType::f32 ? DType::bf16 : in[0].dtype;
 }
 
 // Equal-shaped k and v weights of a projection are a single launch of the library: each weight
@@ -85,10 +85,13 @@ std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& p
   return gemm;
 }
 
-bool exact_product(TypeList in) {
-  const auto f32 = [](const ValueType& type) { return type.dtype == DType::f32; };
-  const size_t weights = (in.size() - 1) / 2;
-  return in[0].axis == BatchAxis::none && std::ranges::all_of(in.first(1 + weights), f32);
+std::optional<DType> dense_product(TypeList in) {
+  const DType x = in[0].dtype, w = in[1].dtype;
+  const TypeList weights = in.subspan(1, (in.size() - 1) / 2);
+  const bool alike =
+      std::ranges::all_of(weights, [w](const ValueType& type) { return type.dtype == w; });
+  const bool fits = (w == DType::f32 && x == w) || (w == DType::f16 && x != DType::bf16);
+  return in[0].axis == BatchAxis::none && alike && fits ? std::optional(w) : std::nullopt;
 }
 
 bool gemm_available() {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "braid/backend/cuda/kernel_table.h"
@@ -63,9 +64,9 @@ class GemmStore {
 
 // Whether this machine has the library.
 bool gemm_available();
-// Whether a product's operands stay f32: in a network without a batch axis, with x and weights in
-// f32.
-bool exact_product(TypeList in);
+// The type of a product's operands that no kernel for few tokens takes. In networks without a batch
+// axis: f32 where x and weights are f32, f16 where weights are f16 and x is f16 or f32.
+std::optional<DType> dense_product(TypeList in);
 KernelInfo gemm_info(const Op& op, TypeList in, TypeList out);
 // A shape's first bind runs its product once. The store outlives the launch.
 BoundKernel bind_gemm(const LaunchArgs& args, GemmStore& store);

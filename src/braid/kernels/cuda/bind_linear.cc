@@ -151,7 +151,7 @@ BoundKernel bind_skinny(const LaunchArgs& args) {
 bool few_tokens(TypeList in, const DeviceInfo& device) {
   const int64_t T = in[0].shape[0], k = in[0].shape[1];
   if (!gemm_available()) return true;
-  if (exact_product(in)) return false;
+  if (dense_product(in)) return false;
   if (T <= kSkinnyMaxTokens) return true;
   for (size_t i = 0; i < (in.size() - 1) / 2; ++i) {
     const DType dtype = in[1 + i].dtype;

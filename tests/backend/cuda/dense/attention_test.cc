@@ -51,7 +51,7 @@ TEST(CudaDense, PlainAttention) {
   std::mt19937 random(7);
   for (uint32_t seed = 0; seed < 48; ++seed) {
     const int64_t head_dim = std::array<int64_t, 6>{64, 5, 16, 33, 128, 512}[seed % 6];
-    const DType dtype = seed / 6 % 2 == 0 ? DType::f32 : DType::bf16;
+    const DType dtype = std::array{DType::f32, DType::bf16, DType::f16}[seed / 6 % 3];
     const Draw d = draw(random, dtype, head_dim, 3, true);
     check({&ops::kDenseAttention, Attrs::of(d.attrs), d.in, dtype == DType::f32 ? 3e-5 : 2e-2},
           seed);
@@ -64,7 +64,8 @@ TEST(CudaDense, SegmentAttention) {
   std::mt19937 random(8);
   for (uint32_t seed = 0; seed < 24; ++seed) {
     const int64_t head_dim = std::array<int64_t, 4>{64, 128, 96, 256}[seed % 4];
-    const Draw d = draw(random, DType::bf16, head_dim, 3, false);
+    const DType dtype = seed / 4 % 2 == 0 ? DType::bf16 : DType::f16;
+    const Draw d = draw(random, dtype, head_dim, 3, false);
     check({&ops::kDenseAttention, Attrs::of(d.attrs), d.in, 2e-2, "dense_attention.segments"},
           seed);
   }

@@ -30,6 +30,7 @@ struct OpCase {
   // Kernels that keep a weight in another order do so by address: operands of other cases were
   // there.
   bool own_table = false;
+  float magnitude = 1;  // of floats
 };
 
 inline KernelTable make_table() {
@@ -63,9 +64,9 @@ class Operand {
   void poison() {
     check_cuda(cudaMemset(device_.data(), 0xff, static_cast<size_t>(device_.bytes())), "");
   }
-  void fill(std::mt19937& random) {
+  void fill(std::mt19937& random, float magnitude = 1) {
     if (type_.dtype == DType::i32) return fill_lengths(random);
-    std::normal_distribution<float> normal;
+    std::normal_distribution<float> normal(0, magnitude);
     std::vector<float> values(static_cast<size_t>(type_.shape.elems()));
     for (float& v : values) v = normal(random);
     quantize_row(type_.dtype, values.data(), host_.data(), std::ssize(values));
@@ -90,6 +91,11 @@ class Operand {
   CudaMemory device_;
 };
 
+// Sums that differ in the last place may fall on both sides of a rounding: a step apart.
+inline double rounding_step(DType dtype) {
+  return dtype == DType::f32 ? 0 : dtype == DType::f16 ? 0x1.01p-10 : 0x1.01p-7;
+}
+
 // Runs the kernel twice, in a stream of its own and with early starts, and compares both.
 inline void check(const OpCase& c, uint32_t seed) {
   SCOPED_TRACE(testing::Message() << c.def->kind << " {" << to_string(c.attrs) << "}, seed "
@@ -101,7 +107,7 @@ inline void check(const OpCase& c, uint32_t seed) {
   for (const ValueType& type : c.in) {
     in.push_back(std::make_unique<Operand>(type));
     const bool there = type.shape.rank() > 0;
-    if (there) in.back()->fill(random), in.back()->upload();
+    if (there) in.back()->fill(random, c.magnitude), in.back()->upload();
     host_in.push_back(there ? in.back()->host() : TensorView{});
     device_in.push_back(there ? in.back()->device() : TensorView{});
   }
@@ -136,8 +142,7 @@ inline void check(const OpCase& c, uint32_t seed) {
     for (size_t i = 0; i < got.size(); ++i) {
       got[i]->download();
       const auto x = got[i]->values(), y = want[i]->values();
-      // Sums that differ in the last place may fall on both sides of a rounding: a step apart.
-      const double rounding = types[i].dtype == DType::f32 ? 0 : 0x1.01p-7;
+      const double rounding = rounding_step(types[i].dtype);
       double worst = 0;
       size_t at = 0;
       for (size_t j = 0; j < x.size(); ++j) {

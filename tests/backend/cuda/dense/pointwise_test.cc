@@ -4,6 +4,7 @@
 #include "braid/ops/layer_norm.h"
 #include "braid/ops/linear.h"
 #include "braid/ops/linear_unary.h"
+#include "braid/ops/norm.h"
 #include "braid/ops/norm_rope_table.h"
 #include "braid/ops/relative_bias.h"
 #include "braid/ops/rope_table.h"
@@ -13,7 +14,7 @@
 namespace braid::cuda::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::bf16};
+constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 constexpr double kExact = 0x1p-149;  // moves compute nothing
 
 TEST(CudaDense, LayerNorm) {
@@ -64,6 +65,21 @@ TEST(CudaDense, GatedAdd) {
         }
       }
     }
+  }
+}
+
+// Where the sum leaves the range of f16, the largest numbers of its sign are stored.
+TEST(CudaDense, F16EndsAtItsLargestNumbers) {
+  REQUIRE_DEVICE();
+  constexpr float kLarge = 8000;
+  for (int64_t C : {9, 64, 3072}) {
+    const ValueType x{DType::f16, {300, C}}, m{DType::f32, {1, C}};
+    check({.def = &ops::kGatedAdd,
+           .attrs = Attrs::of(ops::GatedAddAttrs{}),
+           .in = {x, x, m},
+           .tolerance = 1e-3,
+           .magnitude = kLarge},
+          1);
   }
 }
 
@@ -141,11 +157,14 @@ TEST(CudaDense, Tables) {
 TEST(CudaDense, LinearUnary) {
   REQUIRE_DEVICE();
   uint32_t seed = 1;
-  const ops::LinearUnaryAttrs attrs{.dtype = DType::bf16};
-  for (auto [rows, K, N] : {std::array{1, 16, 8}, {77, 64, 40}, {300, 256, 512}, {1100, 72, 96}}) {
-    const ValueType x{DType::bf16, {rows, K}}, w{DType::bf16, {N, K}}, bias{DType::bf16, {N}};
-    for (const ValueType& front : {kAbsent, ValueType{DType::bf16, {rows, 24}}}) {
-      check({&ops::kLinearUnary, Attrs::of(attrs), {x, w, bias, front}, 4e-2}, seed++);
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    const ops::LinearUnaryAttrs attrs{.dtype = dtype};
+    for (auto [rows, K, N] :
+         {std::array{1, 16, 8}, {77, 64, 40}, {300, 256, 512}, {1100, 72, 96}}) {
+      const ValueType x{dtype, {rows, K}}, w{dtype, {N, K}}, bias{dtype, {N}};
+      for (const ValueType& front : {kAbsent, ValueType{dtype, {rows, 24}}}) {
+        check({&ops::kLinearUnary, Attrs::of(attrs), {x, w, bias, front}, 4e-2}, seed++);
+      }
     }
   }
 }
@@ -153,20 +172,22 @@ TEST(CudaDense, LinearUnary) {
 TEST(CudaDense, NormRopeTable) {
   REQUIRE_DEVICE();
   uint32_t seed = 1;
-  for (int64_t D : {64, 128, 256}) {
-    for (int64_t batch : {1, 2}) {
-      for (auto [heads, kv_heads] : {std::pair{1, 1}, {24, 24}, {10, 3}}) {
-        const ops::NormRopeTableAttrs attrs{.rope = {.head_dim = D, .batch = batch, .first = 3},
-                                            .dtype = DType::bf16};
-        const ValueType w{seed % 2 == 0 ? DType::f32 : DType::bf16, {D}};
-        check({&ops::kNormRopeTable,
-               Attrs::of(attrs),
-               {{DType::bf16, {batch * 70, heads * D}},
-                w,
-                {DType::bf16, {batch * 70, kv_heads * D}},
-                w,
-                {DType::f32, {50, D}}}},
-              seed++);
+  for (DType x : {DType::bf16, DType::f16}) {
+    for (int64_t D : {64, 128, 256}) {
+      for (int64_t batch : {1, 2}) {
+        for (auto [heads, kv_heads] : {std::pair{1, 1}, {24, 24}, {10, 3}}) {
+          const ops::NormRopeTableAttrs attrs{.rope = {.head_dim = D, .batch = batch, .first = 3},
+                                              .dtype = x};
+          const ValueType w{seed % 2 == 0 ? DType::f32 : x, {D}};
+          check({&ops::kNormRopeTable,
+                 Attrs::of(attrs),
+                 {{x, {batch * 70, heads * D}},
+                  w,
+                  {x, {batch * 70, kv_heads * D}},
+                  w,
+                  {DType::f32, {50, D}}}},
+                seed++);
+        }
       }
     }
   }
@@ -184,6 +205,53 @@ TEST(CudaDense, LinearOfF32IsExact) {
              {{DType::f32, {rows, K}}, w, w, bias, kAbsent},
              2e-5},
             seed++);
+    }
+  }
+}
+
+// Without a batch axis, what is f16 is multiplied in f16, and f32 beside weights in f16 is rounded
+// to f16: rounding to bf16 would be eight times as coarse.
+TEST(CudaDense, LinearOfF16) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType x : {DType::f16, DType::f32}) {
+    for (DType y : {DType::f16, DType::f32}) {
+      for (int64_t rows : {1, 7, 150}) {
+        for (int64_t K : {16, 40, 512}) {
+          const ValueType w{DType::f16, {24, K}}, bias{DType::f16, {24}};
+          const double sum = std::sqrt(static_cast<double>(K));
+          check({&ops::kLinear,
+                 Attrs::of(ops::LinearAttrs{.n = 2, .dtype = y}),
+                 {{x, {rows, K}}, w, w, bias, kAbsent},
+                 4 * sum * (x == DType::f16 ? 1e-6 : 0x1p-11)},
+                seed++);
+        }
+      }
+    }
+  }
+}
+
+TEST(CudaDense, Add) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType a : kFloats) {
+    for (const Shape& shape : {Shape{1, 1}, {3, 5}, {300, 1000}}) {
+      check({&ops::kAdd, {}, {{a, shape}, {a, shape}}}, seed++);
+    }
+  }
+}
+
+TEST(CudaDense, RmsNormByHead) {
+  REQUIRE_DEVICE();
+  uint32_t seed = 1;
+  for (DType x : kFloats) {
+    for (DType y : kFloats) {
+      for (int64_t group : {5, 64, 128}) {
+        check({&ops::kRmsNorm,
+               Attrs::of(ops::RmsNormAttrs{.eps = 1e-6f, .group = group, .dtype = y}),
+               {{x, {70, 3 * group}}, {DType::bf16, {group}}}},
+              seed++);
+      }
     }
   }
 }

@@ -5,8 +5,6 @@
 namespace braid::cuda {
 namespace {
 
-using bf16 = __nv_bfloat16;
-
 struct Sum {
   static constexpr bool kBinary = true;
   __device__ static float apply(float a, float b) { return a + b; }
@@ -26,8 +24,9 @@ void launch_convert(const ConvertParams& p, int vector, const RowsConfig& config
 }  // namespace
 
 RowsDesc add_desc(const AddParams& p) {
-  require_matrix("add", "a", p.a, {DType::f32, DType::bf16});
-  require_matrix("add", "b", p.b, {DType::bf16, p.a.dtype});
+  require_matrix("add", "a", p.a, {DType::f32, DType::f16, DType::bf16});
+  p.a.dtype == DType::f32 ? require_matrix("add", "b", p.b, {DType::f32, DType::bf16})
+                          : require_matrix("add", "b", p.b, {p.a.dtype});
   require_matrix("add", "y", p.y, {p.a.dtype});
   require_shape("add", "b", p.b, p.a.shape);
   require_shape("add", "y", p.y, p.a.shape);
@@ -37,17 +36,18 @@ RowsDesc add_desc(const AddParams& p) {
 
 void add(const AddParams& p, const RowsConfig& config, LaunchContext context) {
   const int vector = add_desc(p).vector;
-  if (p.a.dtype == DType::bf16) {
-    return launch_map<Sum, bf16, bf16, bf16>(p.a, p.b, p.y, p.rows, vector, config, context);
+  if (p.b.dtype != p.a.dtype) {
+    return launch_map<Sum, float, __nv_bfloat16, float>(p.a, p.b, p.y, p.rows, vector, config,
+                                                        context);
   }
-  p.b.dtype == DType::f32
-      ? launch_map<Sum, float, float, float>(p.a, p.b, p.y, p.rows, vector, config, context)
-      : launch_map<Sum, float, bf16, float>(p.a, p.b, p.y, p.rows, vector, config, context);
+  with_type(p.a.dtype, [&]<class T>(T) {
+    launch_map<Sum, T, T, T>(p.a, p.b, p.y, p.rows, vector, config, context);
+  });
 }
 
 RowsDesc convert_desc(const ConvertParams& p) {
-  require_matrix("convert", "x", p.x, {DType::f32, DType::bf16});
-  require_matrix("convert", "y", p.y, {DType::f32, DType::bf16});
+  require_matrix("convert", "x", p.x, {DType::f32, DType::f16, DType::bf16});
+  require_matrix("convert", "y", p.y, {DType::f32, DType::f16, DType::bf16});
   require_shape("convert", "y", p.y, p.x.shape);
   const int64_t cols = p.x.cols();
   return {.rows = p.x.rows(), .cols = cols, .vector = vector_of(cols, {p.x, p.y})};

@@ -8,16 +8,16 @@ namespace braid::cuda {
 
 // y = a + b, the op add; y may be a.
 struct AddParams {
-  TensorView a;                   // f32 or bf16 [T, C]
-  TensorView b;                   // f32 or bf16 [T, C]; bf16 if a is
+  TensorView a;                   // f32, f16 or bf16 [T, C]
+  TensorView b;                   // as a, or bf16 beside f32 [T, C]
   TensorView y;                   // as a [T, C]
   const int64_t* rows = nullptr;  // device: live rows
 };
 
 // y = x in another type, or in other places.
 struct ConvertParams {
-  TensorView x;                   // f32 or bf16 [T, C]
-  TensorView y;                   // f32 or bf16 [T, C]
+  TensorView x;                   // f32, f16 or bf16 [T, C]
+  TensorView y;                   // f32, f16 or bf16 [T, C]
   const int64_t* rows = nullptr;  // device: live rows
 };
 

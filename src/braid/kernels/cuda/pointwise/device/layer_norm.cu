@@ -235,8 +235,8 @@ void require_sequences(std::string_view op, int64_t rows, int64_t rows_per_seque
 
 RowsDesc layer_norm_desc(const LayerNormParams& p) {
   constexpr std::string_view kOp = "layer_norm";
-  require_matrix(kOp, "x", p.x, {DType::f32, DType::bf16});
-  require_matrix(kOp, "y", p.y, {DType::f32, DType::bf16});
+  require_matrix(kOp, "x", p.x, {DType::f32, DType::f16, DType::bf16});
+  require_matrix(kOp, "y", p.y, {DType::f32, DType::f16, DType::bf16});
   require_shape(kOp, "y", p.y, p.x.shape);
   require_sequences(kOp, p.x.rows(), p.rows_per_sequence);
   if (p.group < 1 || p.group > (1 << 24) || p.x.cols() % p.group != 0) {
@@ -264,8 +264,8 @@ void layer_norm(const LayerNormParams& p, const RowsConfig& config, LaunchContex
 
 RowsDesc gated_add_desc(const GatedAddParams& p) {
   constexpr std::string_view kOp = "gated_add";
-  require_matrix(kOp, "a", p.a, {DType::f32, DType::bf16});
-  require_matrix(kOp, "b", p.b, {DType::f32, DType::bf16});
+  require_matrix(kOp, "a", p.a, {DType::f32, DType::f16, DType::bf16});
+  require_matrix(kOp, "b", p.b, {DType::f32, DType::f16, DType::bf16});
   require_matrix(kOp, "y", p.y, {p.a.dtype});
   require_shape(kOp, "b", p.b, p.a.shape);
   require_shape(kOp, "y", p.y, p.a.shape);

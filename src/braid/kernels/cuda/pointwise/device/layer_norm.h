@@ -15,20 +15,20 @@ struct ModulationRows {
 // The op layer_norm: y = (x - mean) / sqrt(variance + eps) over groups of `group` columns, then
 // * w + b and * (1 + scale) + shift, in f32. The variance is summed around the mean.
 struct LayerNormParams {
-  TensorView x;  // f32 or bf16 [n, C]
+  TensorView x;  // f32, f16 or bf16 [n, C]
   TensorView w;  // f32, f16 or bf16 [group], constant; or absent
   TensorView b;  // as w
   ModulationRows scale, shift;
   int64_t rows_per_sequence = 1;  // rows of x per row of the modulation
-  TensorView y;                   // f32 or bf16 [n, C]
+  TensorView y;                   // f32, f16 or bf16 [n, C]
   float eps = 0;
   int64_t group = 0;  // divides C
 };
 
 // The op gated_add: y = a + gate * b; y may be a.
 struct GatedAddParams {
-  TensorView a;  // f32 or bf16 [n, C]
-  TensorView b;  // f32 or bf16 [n, C]
+  TensorView a;  // f32, f16 or bf16 [n, C]
+  TensorView b;  // f32, f16 or bf16 [n, C]
   ModulationRows gate;
   int64_t rows_per_sequence = 1;
   TensorView y;  // as a

@@ -157,19 +157,19 @@ void launch(const RmsNormParams& p, const RowsDesc& desc, const RowsConfig& conf
   fail(ErrorCode::kUnsupported, "rms_norm: no kernel for {}", to_string(config));
 }
 
-template <class A, class B, bool kAdd>
-void launch_any(const RmsNormParams& p, const RowsDesc& desc, const RowsConfig& config,
+template <class B>
+void launch_add(const RmsNormParams& p, const RowsDesc& desc, const RowsConfig& config,
                 const LaunchContext& context) {
-  p.y.dtype == DType::f32 ? launch<A, B, kAdd, float>(p, desc, config, context)
-                          : launch<A, B, kAdd, __nv_bfloat16>(p, desc, config, context);
+  p.y.dtype == DType::f32 ? launch<float, B, true, float>(p, desc, config, context)
+                          : launch<float, B, true, __nv_bfloat16>(p, desc, config, context);
 }
 
 }  // namespace
 
 RowsDesc rms_norm_desc(const RmsNormParams& p) {
   constexpr std::string_view kOp = "rms_norm";
-  require_matrix(kOp, "a", p.a, {DType::f32, DType::bf16});
-  require_matrix(kOp, "y", p.y, {DType::f32, DType::bf16});
+  require_matrix(kOp, "a", p.a, {DType::f32, DType::f16, DType::bf16});
+  require_matrix(kOp, "y", p.y, {DType::f32, DType::f16, DType::bf16});
   require_shape(kOp, "y", p.y, p.a.shape);
   if (p.group < 1 || p.group > (1 << 24) || p.a.cols() % p.group != 0) {
     fail(ErrorCode::kInvalidArgument, "rms_norm: groups of {} in {} columns", p.group, p.a.cols());
@@ -181,7 +181,8 @@ RowsDesc rms_norm_desc(const RmsNormParams& p) {
     require_matrix(kOp, "s", p.s, {DType::f32});
     require_shape(kOp, "b", p.b, p.a.shape);
     require_shape(kOp, "s", p.s, p.a.shape);
-    if (p.a.dtype != DType::f32) unsupported_types(kOp, {p.a.dtype, p.b.dtype, p.y.dtype});
+    if (p.a.dtype != DType::f32 || p.y.dtype == DType::f16)
+      unsupported_types(kOp, {p.a.dtype, p.b.dtype, p.y.dtype});
   }
   // Vectors of four: 16 bytes in the f32 residual stream. w has a single row, always aligned.
   const bool whole = p.group % 4 == 0 && rows_aligned({p.a, p.b, p.s, p.y}, 4) &&
@@ -194,12 +195,12 @@ void rms_norm(const RmsNormParams& p, const RowsConfig& config, LaunchContext co
   if (desc.rows == 0) return;
   require_norm_config("rms_norm", desc, config);
   if (!p.b.data) {
-    return p.a.dtype == DType::f32
-               ? launch_any<float, float, false>(p, desc, config, context)
-               : launch_any<__nv_bfloat16, __nv_bfloat16, false>(p, desc, config, context);
+    return with_types(p.a.dtype, p.y.dtype, [&]<class A, class Y>(A, Y) {
+      launch<A, A, false, Y>(p, desc, config, context);
+    });
   }
-  p.b.dtype == DType::f32 ? launch_any<float, float, true>(p, desc, config, context)
-                          : launch_any<float, __nv_bfloat16, true>(p, desc, config, context);
+  p.b.dtype == DType::f32 ? launch_add<float>(p, desc, config, context)
+                          : launch_add<__nv_bfloat16>(p, desc, config, context);
 }
 
 }  // namespace braid::cuda

@@ -9,11 +9,11 @@ namespace braid::cuda {
 // s = a + b, y = s / sqrt(mean(s^2) + eps) * w over groups of `group` columns, in f32: the ops
 // rms_norm (without b and s) and add_rms_norm. s may be a; no other operands may overlap.
 struct RmsNormParams {
-  TensorView a;  // f32 or bf16 [T, C]; with b: f32
+  TensorView a;  // f32, f16 or bf16 [T, C]; with b: f32
   TensorView b;  // f32 or bf16 [T, C], or absent
   TensorView w;  // f32, f16 or bf16 [group]: constant
   TensorView s;  // f32 [T, C], with b
-  TensorView y;  // f32 or bf16 [T, C]
+  TensorView y;  // f32, f16 or bf16 [T, C]; with b: not f16
   float eps = 0;
   int64_t group = 0;              // divides C
   const int64_t* rows = nullptr;  // device: live rows

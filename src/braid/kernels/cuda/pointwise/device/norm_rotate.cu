@@ -11,13 +11,13 @@
 namespace braid::cuda {
 namespace {
 
-using bf16 = __nv_bfloat16;
 constexpr int kThreads = 256;
 constexpr int kVector = 8;
 
+template <class T>
 struct Args {
-  Rows<const bf16> x[2];
-  Rows<bf16> y[2];
+  Rows<const T> x[2];
+  Rows<T> y[2];
   const void* w[2];
   DType w_dtype[2];
   int heads[2];
@@ -27,8 +27,8 @@ struct Args {
 };
 
 // kD / 8 threads for each head; a CTA has a row's heads of q, then of k.
-template <int kD>
-__global__ void __launch_bounds__(kThreads) norm_rotate_kernel(const __grid_constant__ Args a) {
+template <class T, int kD>
+__global__ void __launch_bounds__(kThreads) norm_rotate_kernel(const __grid_constant__ Args<T> a) {
   constexpr int kLanes = kD / kVector;
   ptx::grid_launch_dependents();
   const int64_t row = blockIdx.x, turn = row % a.length - a.first;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_kernel(const __grid_cons
     const int64_t offset = int64_t{which == 0 ? head : head - a.heads[0]} * kD + col;
     const auto& x = a.x[which];
     float v[kVector];
-    widen(load_packed<bf16, kVector>(x.data + row * x.stride + offset), v);
+    widen(load_packed<T, kVector>(x.data + row * x.stride + offset), v);
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < kVector; ++j) sum += v[j] * v[j];
@@ -69,23 +69,22 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_kernel(const __grid_cons
   }
 }
 
-}  // namespace
-
-void norm_rotate(const NormRotateParams& p, LaunchContext context) {
+template <class T>
+void launch(const NormRotateParams& p, const LaunchContext& context) {
   constexpr std::string_view kOp = "norm_rope_table";
   const auto& rope = p.attrs.rope;
   const int64_t D = rope.head_dim, rows = p.x[0].rows();
-  Args args = {.table = p.table.as<const float>(),
-               .first = rope.first,
-               .turned = p.table.shape[0],
-               .length = rows / rope.batch,
-               .rows = rows,
-               .eps = p.attrs.eps};
+  Args<T> args = {.table = p.table.as<const float>(),
+                  .first = rope.first,
+                  .turned = p.table.shape[0],
+                  .length = rows / rope.batch,
+                  .rows = rows,
+                  .eps = p.attrs.eps};
   require_matrix(kOp, "table", p.table, {DType::f32});
   require_shape(kOp, "table", p.table, {p.table.shape[0], D});
   for (int i = 0; i < 2; ++i) {
-    require_matrix(kOp, "x", p.x[i], {DType::bf16});
-    require_matrix(kOp, "y", p.y[i], {DType::bf16});
+    require_matrix(kOp, "x", p.x[i], {p.x[0].dtype});
+    require_matrix(kOp, "y", p.y[i], {p.x[0].dtype});
     require_shape(kOp, "y", p.y[i], p.x[i].shape);
     require_matrix(kOp, "w", p.w[i], {DType::f32, DType::f16, DType::bf16});
     if (p.x[i].rows() != rows || p.x[i].cols() % D != 0 ||
@@ -94,20 +93,28 @@ void norm_rotate(const NormRotateParams& p, LaunchContext context) {
       fail(ErrorCode::kInvalidArgument, "{}: rows of {} beside {} rows, heads of {}", kOp,
            to_string(p.x[i].shape), rows, D);
     }
-    args.x[i] = rows_of<const bf16>(p.x[i]);
-    args.y[i] = rows_of<bf16>(p.y[i]);
+    args.x[i] = rows_of<const T>(p.x[i]);
+    args.y[i] = rows_of<T>(p.y[i]);
     args.w[i] = p.w[i].data;
     args.w_dtype[i] = p.w[i].dtype;
     args.heads[i] = static_cast<int>(p.x[i].cols() / D);
   }
   if (rows == 0) return;
-  const auto launch = [&](auto kernel) {
+  const auto run = [&](auto kernel) {
     launch_kernel(context, kernel, dim3(static_cast<unsigned>(rows)), dim3(kThreads), 0, args);
   };
-  if (D == 64) return launch(norm_rotate_kernel<64>);
-  if (D == 128) return launch(norm_rotate_kernel<128>);
-  if (D == 256) return launch(norm_rotate_kernel<256>);
+  if (D == 64) return run(norm_rotate_kernel<T, 64>);
+  if (D == 128) return run(norm_rotate_kernel<T, 128>);
+  if (D == 256) return run(norm_rotate_kernel<T, 256>);
   fail(ErrorCode::kUnsupported, "{}: heads of {}, wanted are 64, 128 or 256", kOp, D);
+}
+
+}  // namespace
+
+void norm_rotate(const NormRotateParams& params, LaunchContext context) {
+  require_matrix("norm_rope_table", "x", params.x[0], {DType::f16, DType::bf16});
+  params.x[0].dtype == DType::f16 ? launch<__half>(params, context)
+                                  : launch<__nv_bfloat16>(params, context);
 }
 
 }  // namespace braid::cuda

@@ -83,7 +83,7 @@ void launch(const RotateRowsParams& p, const RowsDesc& desc, const RowsConfig& c
 
 RowsDesc rotate_rows_desc(const RotateRowsParams& p) {
   constexpr std::string_view kOp = "rope_table";
-  require_matrix(kOp, "x", p.x, {DType::f32, DType::bf16});
+  require_matrix(kOp, "x", p.x, {DType::f32, DType::f16, DType::bf16});
   require_matrix(kOp, "y", p.y, {p.x.dtype});
   require_matrix(kOp, "table", p.table, {DType::f32});
   require_shape(kOp, "y", p.y, p.x.shape);
@@ -101,8 +101,7 @@ RowsDesc rotate_rows_desc(const RotateRowsParams& p) {
 void rotate_rows(const RotateRowsParams& p, const RowsConfig& config, LaunchContext context) {
   const RowsDesc desc = rotate_rows_desc(p);
   if (desc.rows == 0) return;
-  p.x.dtype == DType::f32 ? launch<float>(p, desc, config, context)
-                          : launch<__nv_bfloat16>(p, desc, config, context);
+  with_type(p.x.dtype, [&]<class T>(T) { launch<T>(p, desc, config, context); });
 }
 
 }  // namespace braid::cuda

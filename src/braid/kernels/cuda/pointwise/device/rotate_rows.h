@@ -9,7 +9,7 @@ namespace braid::cuda {
 
 // The op rope_table: neighbouring columns turn by the angles of a table, in f32. y may be x.
 struct RotateRowsParams {
-  TensorView x;      // f32 or bf16 [B * L, H * D]
+  TensorView x;      // f32, f16 or bf16 [B * L, H * D]
   TensorView table;  // f32 [R, rotary], packed: cosine and sine of each pair
   TensorView y;      // as x
   ops::RopeTableAttrs attrs;

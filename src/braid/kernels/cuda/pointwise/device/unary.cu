@@ -24,17 +24,15 @@ struct Apply {
 template <UnaryFunction kFunction>
 void launch(const UnaryParams& p, int vector, const RowsConfig& config,
             const LaunchContext& context) {
-  using bf16 = __nv_bfloat16;
-  using F = Apply<kFunction>;
-  p.x.dtype == DType::f32
-      ? launch_map<F, float, float, float>(p.x, p.x, p.y, nullptr, vector, config, context)
-      : launch_map<F, bf16, bf16, bf16>(p.x, p.x, p.y, nullptr, vector, config, context);
+  with_type(p.x.dtype, [&]<class T>(T) {
+    launch_map<Apply<kFunction>, T, T, T>(p.x, p.x, p.y, nullptr, vector, config, context);
+  });
 }
 
 }  // namespace
 
 RowsDesc unary_desc(const UnaryParams& p) {
-  require_matrix("unary", "x", p.x, {DType::f32, DType::bf16});
+  require_matrix("unary", "x", p.x, {DType::f32, DType::f16, DType::bf16});
   require_matrix("unary", "y", p.y, {p.x.dtype});
   require_shape("unary", "y", p.y, p.x.shape);
   const int64_t cols = p.x.cols();

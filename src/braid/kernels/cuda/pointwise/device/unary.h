@@ -10,7 +10,7 @@ namespace braid::cuda {
 // y = f(x), the op unary; y may be x. The relative error is at most (|x| + 8) 2^-23 before y is
 // rounded.
 struct UnaryParams {
-  TensorView x;  // f32 or bf16 [T, C]
+  TensorView x;  // f32, f16 or bf16 [T, C]
   TensorView y;  // as x
   ops::UnaryFunction function = ops::UnaryFunction::silu;
 };

@@ -9,16 +9,21 @@
 #include "braid/tensor/dtype.h"
 
 // Vectors of f32, f16 or bf16 in memory as f32 in registers. A vector with N elements takes 16-byte
-// accesses, or a smaller access of its own size; its address is a multiple of the access.
+// accesses, or a smaller access of its own size; its address is a multiple of the access. Numbers
+// beyond the range of f16 are stored as the largest ones of their sign, NaN as NaN.
 namespace braid::cuda {
 
-// Calls `f` with a value of each dtype's type, for the dtypes f32 and bf16.
+// Calls `f` with a value of the dtype's type: f32, f16 or bf16.
+template <class F>
+void with_type(DType dtype, F&& f) {
+  if (dtype == DType::f32) return f(float());
+  if (dtype == DType::f16) return f(__half());
+  f(__nv_bfloat16());
+}
+
 template <class F>
 void with_types(DType a, DType b, F&& f) {
-  const auto with = [](DType dtype, auto&& g) {
-    dtype == DType::f32 ? g(float()) : g(__nv_bfloat16());
-  };
-  with(a, [&](auto x) { with(b, [&](auto y) { f(x, y); }); });
+  with_type(a, [&](auto x) { with_type(b, [&](auto y) { f(x, y); }); });
 }
 
 template <int kBytes>
@@ -40,10 +45,16 @@ __device__ inline float widen(T x) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) return __bfloat162float(x);
 }
 
+__device__ inline __half2 clip(__half2 x) {
+  constexpr float kMost = 65504;
+  const __half2 most = __float2half2_rn(kMost);
+  return __hmax2_nan(__hmin2_nan(x, most), __hneg2(most));
+}
+
 template <class T>
 __device__ inline T narrow(float x) {
   if constexpr (std::is_same_v<T, float>) return x;
-  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(x);
+  if constexpr (std::is_same_v<T, __half>) return __low2half(clip(__float2half2_rn(x)));
   if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(x);
 }
 
@@ -83,7 +94,7 @@ __device__ inline float2 widen_pair(uint32_t x) {
 template <class T>
 __device__ inline uint32_t narrow_pair(float low, float high) {
   if constexpr (std::is_same_v<T, __half>) {
-    const __half2 out = __floats2half2_rn(low, high);
+    const __half2 out = clip(__floats2half2_rn(low, high));
     return reinterpret_cast<const uint32_t&>(out);
   } else {
     const __nv_bfloat162 out = __floats2bfloat162_rn(low, high);
