@@ -5,7 +5,7 @@
   tools/make_diffusion_goldens.py --only X   those whose name contains X
 
 Needs diffusers beside the packages of tools/requirements.txt. Everything runs in f32 on the CPU but
-for bf16_errors.json;
+for bf16_errors.json and f16_errors.json;
 tests/golden/README.md says what each file holds.
 """
 
@@ -104,31 +104,31 @@ def relative_rms(got, want):
     return ((got - want).square().mean() / want.square().mean()).sqrt().item()
 
 
-def bf16_errors():
-    """How far diffusers' transformer and decoder in bf16 are from f32, of the same f32 inputs: what
-    rounding weights and activations does. The embedding of the timestep is that of f32: diffusers
-    rounds the timestep itself, which moves it by up to 2 of 1000."""
+def rounding_errors(dtype):
+    """How far diffusers' transformer and decoder in bf16 or f16 are from f32, of the same f32 inputs:
+    what rounding weights and activations does. The embedding of the timestep is that of f32:
+    diffusers rounds the timestep itself, which moves it by up to 2 of 1000."""
     out = {}
     with pipelines() as loaded:
         for case in CASES:
             pipe = loaded[case["kind"]]
-            exact, rounded = pipe.transformer, copy.deepcopy(pipe.transformer).to(torch.bfloat16)
-            vae = copy.deepcopy(pipe.vae).to(torch.bfloat16)
+            exact, rounded = pipe.transformer, copy.deepcopy(pipe.transformer).to(dtype)
+            vae = copy.deepcopy(pipe.vae).to(dtype)
             temb, errors = [], []
             keep = exact.time_text_embed.register_forward_hook(lambda *args: temb.append(args[2]))
-            rounded.time_text_embed.forward = lambda *_: temb[-1].to(torch.bfloat16)
+            rounded.time_text_embed.forward = lambda *_: temb[-1].to(dtype)
 
             def compare(_module, args, kwargs, result):
-                as_bf16 = {k: v.to(torch.bfloat16) if k.endswith(("states", "projections")) else v
-                           for k, v in kwargs.items()}
-                errors.append(relative_rms(rounded(*args, **as_bf16)[0], result[0]))
+                inputs = {k: v.to(dtype) if k.endswith(("states", "projections")) else v
+                          for k, v in kwargs.items()}
+                errors.append(relative_rms(rounded(*args, **inputs)[0], result[0]))
             hook = exact.register_forward_hook(compare, with_kwargs=True)
             run_case(pipe, case)
             hook.remove(), keep.remove()
             torch.manual_seed(1)
             z = torch.randn(1, vae.config.latent_channels, 16, 12)
             with torch.no_grad():
-                picture = relative_rms(vae.decode(z.to(torch.bfloat16)).sample,
+                picture = relative_rms(vae.decode(z.to(dtype)).sample,
                                        pipe.vae.decode(z).sample)
             out[case["name"]] = {"velocity": max(errors), "picture": picture}
     return out
@@ -298,7 +298,8 @@ def main():
     options = begin(__doc__)
     tables = {"flow_match.json": sampler_tables, "torch_random.json": random_numbers,
               "flux_names.json": full_size_names, "component_names.json": component_names,
-              "t5_buckets.json": t5_buckets, "bf16_errors.json": bf16_errors}
+              "t5_buckets.json": t5_buckets, "bf16_errors.json": lambda: rounding_errors(torch.bfloat16),
+              "f16_errors.json": lambda: rounding_errors(torch.float16)}
     for name, make in tables.items():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))

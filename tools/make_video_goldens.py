@@ -124,8 +124,8 @@ def full_size_names():
     return out
 
 
-def bf16_errors():
-    """How far diffusers in bf16 is from f32, for random inputs: relative errors of the
+def rounding_errors(rounded_dtype):
+    """How far diffusers in bf16 or f16 is from f32, for random inputs: relative errors of the
     transformers' predictions and of the decoders' pictures."""
     out = {}
     with tempfile.TemporaryDirectory() as root:
@@ -134,7 +134,7 @@ def bf16_errors():
             make_tiny_pipeline.make(folder, kind)
             exact = CogVideoXTransformer3DModel.from_pretrained(folder / "transformer",
                                                                 torch_dtype=torch.float32)
-            rounded = copy.deepcopy(exact).to(torch.bfloat16)
+            rounded = copy.deepcopy(exact).to(rounded_dtype)
             torch.manual_seed(1)
             latents = torch.randn(1, 4, 4, 6, 8)
             text = torch.randn(1, 16, spec["t5"]["width"])
@@ -147,11 +147,11 @@ def bf16_errors():
             for t in (999, 500, 20):
                 results = [model(latents.to(dtype), text.to(dtype), torch.tensor([t]),
                                  image_rotary_emb=rotary, return_dict=False)[0].detach()
-                           for model, dtype in ((exact, torch.float32), (rounded, torch.bfloat16))]
+                           for model, dtype in ((exact, torch.float32), (rounded, rounded_dtype))]
                 errors.append(relative_rms(results[1], results[0]))
             exact = AutoencoderKLCogVideoX.from_pretrained(folder / "vae",
                                                            torch_dtype=torch.float32)
-            rounded = copy.deepcopy(exact).to(torch.bfloat16)
+            rounded = copy.deepcopy(exact).to(rounded_dtype)
             latents = torch.randn(1, exact.config.latent_channels, 5, 6, 8)
             latents /= exact.config.scaling_factor
             pictures = [model.decode(latents.to(model.dtype)).sample.detach()
@@ -164,7 +164,8 @@ def bf16_errors():
 def main():
     options = begin(__doc__)
     tables = {"cogvideox_samplers.json": sampler_tables, "cogvideox_names.json": full_size_names,
-              "video_bf16_errors.json": bf16_errors}
+              "video_bf16_errors.json": lambda: rounding_errors(torch.bfloat16),
+              "video_f16_errors.json": lambda: rounding_errors(torch.float16)}
     for name, make in tables.items():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))

@@ -33,7 +33,7 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("-t,--threads", threads, "threads of each rank (default: all cores)");
   command.add_option("--device", device,
                      "cpu, cuda, cuda:1, cuda:0,1 with --sp, or auto: GPUs if there are enough");
-  command.add_option("--dtype", dtype, "of weights and activations on a GPU: bf16 or f32");
+  command.add_option("--dtype", dtype, "of the transformer on a GPU: bf16, f16 or f32");
   command.add_option("--text-encoder", text_encoder,
                      "where the prompt is read with --device cuda: cpu (default) or gpu");
   command.add_option("--preview-every", preview_every,
@@ -80,8 +80,11 @@ void PictureOptions::check() const {
     fail(ErrorCode::kInvalidArgument,
          "{} needs a model: -m FOLDER, or --random-weights FILE for measurements", what);
   }
-  if (dtype != "bf16" && dtype != "f32") {
-    fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16 or f32", dtype);
+  if (dtype != "bf16" && dtype != "f16" && dtype != "f32") {
+    fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16, f16 or f32", dtype);
+  }
+  if (dtype == "f16" && !sp.empty()) {
+    fail(ErrorCode::kUnsupported, "--dtype f16 computes a step on one GPU: --sp wants bf16");
   }
   if (text_encoder != "gpu" && text_encoder != "cpu") {
     fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu or cpu", text_encoder);
@@ -130,7 +133,7 @@ PipelineConfig PictureOptions::config(int groups) const {
                         .text_tokens = text_tokens.value_or(0),
                         .variant = variant,
                         .device = engine.device,
-                        .dtype = dtype == "f32" ? DType::f32 : DType::bf16,
+                        .dtype = parse_dtype(dtype).value(),
                         .encode_on_cpu = text_encoder == "cpu"};
   std::tie(config.width, config.height) = sides(0, 0);
   if (engine.sp) {

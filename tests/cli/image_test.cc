@@ -150,6 +150,9 @@ TEST_F(ImageTest, MistakesGetOneLine) {
   expect_refused("image" + kGuided + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
   expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");
   expect_refused("image" + kGuided + small + " -p x --sp rings --ranks 2", 2, "'rings'");
+  expect_refused("image" + kGuided + small + " -p x --dtype fp16", 2, "bf16, f16 or f32");
+  expect_refused("image" + kGuided + small + " -p x --dtype f16 --sp ring --ranks 2", 2,
+                 "--sp wants bf16");
   expect_refused("image" + kGuided + small + " -p x --device cpu --sp ring", 2, "--ranks N");
   expect_refused("image" + kGuided + " -p x -W 16 -H 16 -o /no/such/folder/a.png", 1,
                  "/no/such/folder/a.png");

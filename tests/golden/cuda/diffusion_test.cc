@@ -1,5 +1,5 @@
-// Flux.1 on a GPU against diffusers: in f32 as closely as the CPU, in bf16 as closely as diffusers'
-// own bf16.
+// Flux.1 on a GPU against diffusers: in f32 as closely as the CPU, in bf16 and f16 as closely as
+// diffusers' own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,12 +63,15 @@ TEST_P(CudaDiffusion, VelocityInF32) {
 }
 
 // Twice diffusers' error: different orders of rounding fall differently.
-TEST_P(CudaDiffusion, VelocityInBf16) {
+TEST_P(CudaDiffusion, VelocityInBf16AndF16) {
   const DiffusionCase& c = GetParam();
-  const double diffusers = diffusion_json("bf16_errors.json").at(c.name).at("velocity");
-  const double error = velocity_error(c, DType::bf16);
-  RecordProperty("error_over_diffusers", std::to_string(error / diffusers));
-  EXPECT_LT(error, 2 * diffusers);
+  for (DType dtype : {DType::bf16, DType::f16}) {
+    const std::string type(name(dtype));
+    const double diffusers = diffusion_json(type + "_errors.json").at(c.name).at("velocity");
+    const double error = velocity_error(c, dtype);
+    RecordProperty(type + "_error_over_diffusers", std::to_string(error / diffusers));
+    EXPECT_LT(error, 2 * diffusers) << type;
+  }
 }
 
 TEST_P(CudaDiffusion, PixelsInF32) {
@@ -150,8 +153,8 @@ TEST(CudaDiffusionRandom, WeightsAreTheCpus) {
     "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
             "use_post_quant_conv": false}})";
   // What two steps add to the noise.
-  const auto change = [&](const DeviceSpec& device) {
-    FluxPipeline pipeline(random_flux(path, DType::bf16), {.device = device});
+  const auto change = [&](const DeviceSpec& device, DType dtype) {
+    FluxPipeline pipeline(random_flux(path, dtype), {.device = device, .dtype = dtype});
     ImageRequest request{.width = 32, .height = 24, .steps = 2, .text_tokens = 9, .seed = 3};
     std::vector<float> noise, last;
     request.on_latents = [&](int64_t, int64_t step, std::span<const float> x) {
@@ -161,7 +164,9 @@ TEST(CudaDiffusionRandom, WeightsAreTheCpus) {
     for (size_t i = 0; i < last.size(); ++i) last[i] -= noise[i];
     return last;
   };
-  EXPECT_LT(relative_rms(change(kGpu), change({})), 0.02);
+  for (auto [dtype, most] : {std::pair{DType::bf16, 0.02}, {DType::f16, 0.02 / 8}}) {
+    EXPECT_LT(relative_rms(change(kGpu, dtype), change({}, dtype)), most) << name(dtype);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// CogVideoX on a GPU: in f32 as close to diffusers as the CPU, in bf16 as diffusers' own bf16.
+// CogVideoX on a GPU: in f32 as close to diffusers as the CPU, in bf16 and f16 as diffusers' own.
 #include <gtest/gtest.h>
 
 #include "braid/engine/diffusion/torch_generator.h"
@@ -30,20 +30,22 @@ TEST_P(CudaVideo, LatentsAndPixelsInF32) {
 INSTANTIATE_TEST_SUITE_P(CogVideoX, CudaVideo, testing::ValuesIn(video_cases()),
                          [](const auto& info) { return info.param.name; });
 
-double diffusers_error(const std::string& kind, const std::string& what) {
-  return diffusion_json("video_bf16_errors.json").at(kind).at(what);
+double diffusers_error(DType dtype, const std::string& kind, const std::string& what) {
+  return diffusion_json(fmt::format("video_{}_errors.json", name(dtype))).at(kind).at(what);
 }
 
-// Predictions beside the CPU's, which goldens hold to diffusers: twice the error of diffusers'
-// bf16, since different orders of rounding fall differently.
-TEST(CudaCogVideoX, PredictionInBf16) {
+class CudaCogVideoX : public testing::TestWithParam<DType> {};
+
+// Predictions beside the CPU's, which goldens hold to diffusers: twice the error of diffusers in
+// this type, since different orders of rounding fall differently.
+TEST_P(CudaCogVideoX, Prediction) {
   if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
   for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
     const DiffusersFolder folder(tiny_pipeline(kind));
     const std::vector<int64_t> timesteps = {999, 500, 20};
     const auto predictions = [&](const DeviceSpec& device) {
       CogVideoXTransformer transformer(folder.config("transformer"), folder.weights("transformer"),
-                                       {.device = device});
+                                       {.device = device, .dtype = GetParam()});
       const CogVideoXConfig& c = transformer.config();
       const VideoGrid grid{4 / c.patch_frames, 3, 4};
       std::vector<float> text(static_cast<size_t>(16 * c.text_dim)),
@@ -60,14 +62,17 @@ TEST(CudaCogVideoX, PredictionInBf16) {
     };
     const auto got = predictions({.cuda = true}), want = predictions({});
     const double error = relative_rms(got, want);
-    const double diffusers = diffusers_error(kind, "prediction");
+    const double diffusers = diffusers_error(GetParam(), kind, "prediction");
     RecordProperty(std::string(kind) + "_error_over_diffusers", std::to_string(error / diffusers));
     EXPECT_LT(error, 2 * diffusers) << kind;
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Types, CudaCogVideoX, testing::Values(DType::bf16, DType::f16),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
 // Pictures of three chunks, before 8 bits, beside the CPU's; bounded likewise.
-TEST(CudaCogVideoX, PicturesInBf16) {
+TEST(CudaVideoDecoder, PicturesInBf16) {
   if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
   for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
     const DiffusersFolder folder(tiny_pipeline(kind));
@@ -78,7 +83,7 @@ TEST(CudaCogVideoX, PicturesInBf16) {
       return decoder.pixels(latents, {.frames = 5, .height = 6, .width = 8});
     };
     const double error = relative_rms(pixels({.cuda = true}), pixels({}));
-    const double diffusers = diffusers_error(kind, "picture");
+    const double diffusers = diffusers_error(DType::bf16, kind, "picture");
     RecordProperty(std::string(kind) + "_picture_error_over_diffusers",
                    std::to_string(error / diffusers));
     EXPECT_LT(error, 2 * diffusers) << kind;

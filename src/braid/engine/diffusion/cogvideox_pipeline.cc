@@ -69,12 +69,13 @@ CogVideoXConfig one_block(CogVideoXConfig transformer) {
 
 PipelineParts random_cogvideox(const std::string& path, DType dtype, const JsonChanges& changes) {
   PipelineParts parts = random_parts(path, changes);
-  const WeightDtype all = [dtype](std::string_view) { return dtype; };
+  const WeightDtype all = all_in(dtype);
   const CogVideoXConfig c = read_cogvideox_config(parts.transformer);
   const Program transformer[] = {cogvideox_text(c, 1, all), cogvideox_modulation(c, 1, all),
                                  cogvideox_step(c, {.text = 1, .tokens = 1}, all)};
   const Program vae[] = {autoencoder_cogvideox_decode(read_autoencoder_cogvideox_config(parts.vae),
-                                                      {.frames = 1, .height = 2, .width = 2}, all)};
+                                                      {.frames = 1, .height = 2, .width = 2},
+                                                      all_in(beside_transformer(dtype)))};
   add_random_weights(parts, path, transformer, vae);
   return parts;
 }
@@ -123,7 +124,7 @@ void CogVideoXPipeline::choose_ranks() {
     const Program step = cogvideox_step(
         one_block(transformer_),
         {.text = or_default(config_.text_tokens, otherwise.text_tokens), .tokens = shape.tokens()},
-        [dtype](std::string_view) { return dtype; }, dtype);
+        all_in(dtype), dtype);
     return choice_of(config_, topology, transformer_.heads, step,
                      CogVideoXTransformer::row_parts());
   };
@@ -175,9 +176,7 @@ VideoDecoder& CogVideoXPipeline::decoder() {
       const bool divided = config_.sp || config_.choose_sp;
       rows = sequence_mesh(SpMode::ring, divided ? config_.topology : Topology{.devices = R}, R);
     }
-    NetworkConfig network = over_ranks(config_, rows, parts_.random_vae);
-    network.schedule = "sequential";  // nothing hides a halo
-    vae_.emplace(parts_.vae, parts_.vae_weights, network);
+    vae_.emplace(parts_.vae, parts_.vae_weights, decoder_of(config_, rows, parts_.random_vae));
   }
   return *vae_;
 }
@@ -199,7 +198,7 @@ std::optional<PipelineMemory> CogVideoXPipeline::memory(const VideoRequest& r) c
   if (!config_.device.cuda) return {};
   const int gpu = config_.device.first_gpu();
   const auto kernels = kernels_of_gpu(gpu);
-  const WeightDtype dtype = [this](std::string_view) { return config_.dtype; };
+  const DType dtype = config_.dtype, of_vae = beside_transformer(dtype);
   const LatentShape shape = latent_shape(r, vae_config_, transformer_.patch_frames);
   CogVideoXShape pass{.text = r.text_tokens, .tokens = shape.tokens()};
   const bool both = r.guidance > 1 && cfg_ranks_ == 1 && !mesh_;
@@ -209,14 +208,14 @@ std::optional<PipelineMemory> CogVideoXPipeline::memory(const VideoRequest& r) c
   for (ComponentMemory c : weights_) {
     // A rank of several needs less than a rank alone.
     if (c.name == "transformer") {
-      c.values = value_bytes(cogvideox_step(one_block(transformer_), pass, dtype, config_.dtype),
+      c.values = value_bytes(cogvideox_step(one_block(transformer_), pass, all_in(dtype), dtype),
                              *kernels);
     } else if (c.name == "vae") {
       tiled = plan_decoder(c, tiles_of(vae_config_), shape.height, shape.width, r.tiles,
                            free_bytes_, [&](int64_t h, int64_t w) {
                              return value_bytes(
                                  autoencoder_cogvideox_decode(vae_config_, {kept_frames(r), h, w},
-                                                              dtype, config_.dtype),
+                                                              all_in(of_vae), of_vae),
                                  *kernels);
                            });
     } else if (config_.encode_on_cpu) {

@@ -66,8 +66,7 @@ StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineC
   const FluxShape shape{.text = config.text_tokens > 0 ? config.text_tokens : otherwise.text_tokens,
                         .image = tokens_of(config.width) * tokens_of(config.height)};
   const DType dtype = config.device.cuda ? config.dtype : DType::f32;
-  const Program step = flux_step(
-      few_blocks(flux), shape, [dtype](std::string_view) { return dtype; }, dtype);
+  const Program step = flux_step(few_blocks(flux), shape, all_in(dtype), dtype);
   return choice_of(config, config.topology, flux.heads, step, FluxTransformer::row_parts());
 }
 
@@ -122,9 +121,7 @@ FluxTransformer& FluxPipeline::steps() {
 VaeDecoder& FluxPipeline::decoder() {
   if (!together_) clip_.reset(), t5_.reset(), transformer_.reset();
   if (!vae_) {
-    NetworkConfig network = over_ranks(config_, mesh_, parts_.random_vae);
-    network.schedule = "sequential";  // nothing hides a halo
-    vae_.emplace(parts_.vae, parts_.vae_weights, network);
+    vae_.emplace(parts_.vae, parts_.vae_weights, decoder_of(config_, mesh_, parts_.random_vae));
   }
   return *vae_;
 }
@@ -145,7 +142,7 @@ std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const 
   if (!config_.device.cuda) return {};
   const int gpu = config_.device.first_gpu();
   const auto kernels = kernels_of_gpu(gpu);
-  const WeightDtype dtype = [this](std::string_view) { return config_.dtype; };
+  const DType of_vae = beside_transformer(config_.dtype);
   // A rank of several needs less than a rank alone.
   const auto values = [&](const Program& program) { return value_bytes(program, *kernels); };
   const LatentShape shape = latents_of(r);
@@ -156,12 +153,12 @@ std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const 
       // Values live as long in all blocks.
       c.values =
           values(flux_step(few_blocks(flux_), {.text = r.text_tokens, .image = shape.tokens()},
-                           dtype, config_.dtype));
+                           all_in(config_.dtype), config_.dtype));
     } else if (c.name == "vae") {
       tiled = plan_decoder(c, tiles_of(vae_config_), shape.height, shape.width, r.tiles,
                            free_bytes_, [&](int64_t h, int64_t w) {
                              return values(autoencoder_kl_decode(
-                                 vae_config_, {.height = h, .width = w}, dtype, config_.dtype));
+                                 vae_config_, {.height = h, .width = w}, all_in(of_vae), of_vae));
                            });
     } else if (config_.encode_on_cpu) {
       continue;

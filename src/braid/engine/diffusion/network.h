@@ -25,7 +25,7 @@ struct NetworkConfig {
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank
   DeviceSpec device;
-  DType dtype = DType::bf16;  // of a GPU's weights and activations: bf16 or f32
+  DType dtype = DType::bf16;  // of a GPU's weights and activations: bf16, f16 or f32
   // The network's weights, if random: a GPU makes them itself.
   const RandomWeights* random = nullptr;
 

@@ -41,7 +41,16 @@ NetworkConfig over_ranks(const PipelineConfig& config, const std::optional<Seque
 
 NetworkConfig encoder_of(const PipelineConfig& config) {
   NetworkConfig network = one_rank(config);
+  network.dtype = beside_transformer(config.dtype);
   if (config.encode_on_cpu) network.device = {};
+  return network;
+}
+
+NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
+                         const RandomWeights* random) {
+  NetworkConfig network = over_ranks(config, mesh, random);
+  network.dtype = beside_transformer(config.dtype);
+  network.schedule = "sequential";  // nothing hides a halo
   return network;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,11 +34,21 @@ struct PipelineConfig {
   int64_t width = 0, height = 0, frames = 0, text_tokens = 0;
   std::string variant;  // weight files, "fp16" say; empty: plain files
   DeviceSpec device;
-  DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16 or f32
+  DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16, f16 or f32
   bool encode_on_cpu = false;  // text encoders stay on the CPU
 
   int ranks() const { return sp || choose_sp ? topology.ranks() : std::max(1, cfg_ranks); }
 };
+
+// The type of decoders and text encoders on a GPU: the transformer's, but bf16 beside f16.
+inline DType beside_transformer(DType dtype) {
+  return dtype == DType::f16 ? DType::bf16 : dtype;
+}
+
+// All weights in one type.
+inline WeightDtype all_in(DType dtype) {
+  return [dtype](std::string_view) { return dtype; };
+}
 
 // Options for work on a single rank, with the threads of all ranks.
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random = nullptr);
@@ -47,6 +58,9 @@ NetworkConfig over_ranks(const PipelineConfig& config, const std::optional<Seque
                          const RandomWeights* random, int first = 0);
 // Options for text encoders.
 NetworkConfig encoder_of(const PipelineConfig& config);
+// Options for a decoder, whose ranks divide rows as over_ranks says.
+NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
+                         const RandomWeights* random);
 
 // The division of a step over `topology`, as choose_step does for the config.
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,

@@ -30,12 +30,13 @@ void add_random_weights(PipelineParts& parts, const std::string& path,
 
 PipelineParts random_flux(const std::string& path, DType dtype, const JsonChanges& changes) {
   PipelineParts parts = random_parts(path, changes);
-  const WeightDtype all = [dtype](std::string_view) { return dtype; };
+  const WeightDtype all = all_in(dtype);
   const FluxConfig flux = read_flux_config(parts.transformer);
   const Program transformer[] = {flux_text(flux, 1, all), flux_modulation(flux, 1, all),
                                  flux_step(flux, {.text = 1, .image = 1}, all)};
-  const Program vae[] = {
-      autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae), {.height = 2, .width = 2}, all)};
+  const Program vae[] = {autoencoder_kl_decode(read_autoencoder_kl_config(parts.vae),
+                                               {.height = 2, .width = 2},
+                                               all_in(beside_transformer(dtype)))};
   add_random_weights(parts, path, transformer, vae);
   return parts;
 }
