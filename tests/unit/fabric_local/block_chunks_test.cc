@@ -43,6 +43,28 @@ TEST(BlockChunks, CoverEveryByteOnceWithinTheLimit) {
   }
 }
 
+// A short copy into a GPU waits for computation there (docs/log/gpu-notes.md), so none is left
+// over.
+TEST(BlockChunks, NoChunkIsAShortRemainder) {
+  for (const int64_t most : {256 << 10, 1 << 20}) {
+    for (const int64_t row : {64, 3072, 5000, 65536, 200000}) {
+      for (int64_t rows = 1; rows < 1500; rows += rows < 400 ? 1 : 13) {
+        for (const int64_t gap : {0, 3072}) {
+          const Block block{
+              .row_bytes = row, .rows = rows, .dst_stride = row, .src_stride = row + gap};
+          int64_t least = block.bytes();
+          for (const BlockChunk& chunk : chunks_of(block, most)) {
+            EXPECT_LE(chunk.block.bytes(), most);
+            least = std::min(least, chunk.block.bytes());
+          }
+          EXPECT_GE(least, std::min(block.bytes(), most / 4))
+              << rows << " rows of " << row << " bytes, gap " << gap << ", at most " << most;
+        }
+      }
+    }
+  }
+}
+
 TEST(BlockChunks, WithoutALimitABlockStaysWhole) {
   constexpr int64_t kWhole = std::numeric_limits<int64_t>::max();
   const auto strided =
