@@ -6,6 +6,7 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/expert_load.h"
 #include "braid/ops/fusion.h"
+#include "braid/parallel/divided_prompt.h"
 #include "braid/schedule/plan_schedules.h"
 
 namespace braid {
@@ -78,6 +79,13 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
   LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
   layout.tokens->levels = levels_;
   return plan_lowered(strategy, lower(program, layout, catalogs_), {&micro_batch, 1}, model);
+}
+
+PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
+                                            const MicroBatch& micro_batch,
+                                            const CostModel* model) const {
+  const DividedPrompt prompt = divided_prompt(logical(micro_batch.capacity), ranks());
+  return plan_lowered(strategy, lower(prompt.program, prompt.layout), {&micro_batch, 1}, model);
 }
 
 PlannedForward ForwardPlanner::plan_apart(const OpScheduler& strategy, const ContextKey& key,

@@ -57,6 +57,9 @@ class ForwardPlanner {
   PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
                              const SequenceLayout& kv, const MicroBatch& micro_batch,
                              const CostModel* model = nullptr) const;
+  // A sequence's first tokens, all on each rank, with weights divided (divided_prompt).
+  PlannedForward plan_weights(const OpScheduler& strategy, const MicroBatch& micro_batch,
+                              const CostModel* model = nullptr) const;
   // With a mesh only: few tokens, divided as even_layout says, whose keys lie on all ranks.
   PlannedForward plan_apart(const OpScheduler& strategy, const ContextKey& key,
                             const CostModel* model = nullptr) const;

@@ -6,6 +6,15 @@
 #include <numeric>
 
 namespace braid {
+namespace {
+
+Work prompt_work(int64_t tokens, int64_t cached) {
+  return {.extents = {.token = tokens, .sequence = 1, .row = 1},
+          .attended = attended_keys(cached, tokens),
+          .kv_tokens = cached + tokens};
+}
+
+}  // namespace
 
 std::string PromptCandidate::name() const {
   if (division == PromptDivision::whole) return "one rank";
@@ -41,10 +50,32 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
   const SequenceLayout kv = even_zigzag_layout(cached + tokens, mesh.ranks());
   const PlannedForward planned =
       planner.plan_tokens(strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], &cost);
-  const Work work{.extents = {.token = tokens, .sequence = 1, .row = 1},
-                  .attended = attended_keys(cached, tokens),
-                  .kv_tokens = cached + tokens};
+  const Work work = prompt_work(tokens, cached);
   measure(made, planned, simulate(planned, {&work, 1}, cost));
+  return made;
+}
+
+PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
+                                  int64_t tokens, int64_t cached, const CostModel& cost) {
+  PromptCandidate made{.division = PromptDivision::weights,
+                       .topology = planner.topology(),
+                       .strategy = strategy.name()};
+  if (cached > 0) {
+    made.refused = fmt::format("{} earlier keys lie with their tokens' ranks", cached);
+    return made;
+  }
+  const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks());
+  try {
+    const PlannedForward planned =
+        planner.plan_weights(strategy, key_for_tokens(q, q, 1).micro_batches[0], &cost);
+    const Work work = prompt_work(tokens, 0);
+    measure(made, planned, simulate(planned, {&work, 1}, cost));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kUnsupported) {
+      throw;
+    }
+    made.refused = error.what();
+  }
   return made;
 }
 

@@ -45,4 +45,9 @@ void measure(PromptCandidate& made, const PlannedForward& planned, const Simulat
 PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
                                  int64_t tokens, int64_t cached, const CostModel& cost);
 
+// The same with products divided over the planner's ranks, out of whole weights (divided_prompt).
+// Refused where keys lie in caches already, and by divided_prompt's errors.
+PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
+                                  int64_t tokens, int64_t cached, const CostModel& cost);
+
 }  // namespace braid

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "braid/schedule/strategies/registry.h"
+
 namespace braid {
 namespace {
 
@@ -14,17 +16,26 @@ int size_class(int64_t n) {
 
 PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
                            Profile profile)
-    : planners_(planners), strategy_(std::move(strategy)), profile_(std::move(profile)) {}
+    : planners_(planners),
+      strategy_(std::move(strategy)),
+      weights_strategy_(find_strategy("sequential")),
+      profile_(std::move(profile)) {}
 
 const PromptChoice::Known& PromptChoice::known(int64_t tokens, int64_t cached) {
   const auto it = std::ranges::find_if(known_, [&](const Known& k) {
-    return size_class(k.tokens) == size_class(tokens) && size_class(k.cached) == size_class(cached);
+    return size_class(k.tokens) == size_class(tokens) &&
+           size_class(k.cached) == size_class(cached) && (k.cached > 0) == (cached > 0);
   });
   if (it != known_.end()) return *it;
   Known& made = known_.emplace_back(Known{tokens, cached, {}});
   for (const auto& planner : planners_) {
     made.candidates.push_back(tokens_candidate(*planner, *strategy_, tokens, cached,
                                                CostModel(profile_, planner->topology())));
+  }
+  const ForwardPlanner& last = *planners_.back();
+  if (last.ranks() > 1) {
+    made.candidates.push_back(weights_candidate(last, *weights_strategy_, tokens, cached,
+                                                CostModel(profile_, last.topology())));
   }
   return made;
 }
@@ -43,7 +54,8 @@ std::vector<std::string> PromptChoice::explain() const {
     std::string line = fmt::format("prompt of {} tokens behind {}: ", k.tokens, k.cached);
     line += k.candidates[choose_candidate(k.candidates).value()].name();
     for (const PromptCandidate& c : k.candidates) {
-      line += fmt::format("; {} {:.3f} ms", c.name(), 1e3 * c.seconds);
+      line += c.refused.empty() ? fmt::format("; {} {:.3f} ms", c.name(), 1e3 * c.seconds)
+                                : fmt::format("; {} refused: {}", c.name(), c.refused);
     }
     lines.push_back(std::move(line));
   }

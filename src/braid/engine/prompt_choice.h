@@ -8,9 +8,9 @@
 
 namespace braid {
 
-// Chooses, by a prompt's length, the planner that computes the prompt, as `braid plan prompt` does:
-// a rank alone, or all ranks in some mode. Prompt and cached lengths that round up to equal powers
-// of two share the first choice.
+// Chooses, by a prompt's length, the way in which ranks with whole weights compute the prompt, as
+// `braid plan prompt` does: a rank alone, all ranks in some mode, or divided products. Prompt and
+// cached lengths that round up to equal powers of two share the first choice.
 class PromptChoice {
  public:
   using Planners = std::vector<std::unique_ptr<const ForwardPlanner>>;
@@ -19,11 +19,11 @@ class PromptChoice {
   PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
                Profile profile);
 
-  // Index of the planner. `alone`: a rank alone may compute the prompt. Simulates each planner at
-  // the first call.
+  // Index of the planner; planners.size(): the last planner's plan_weights. `alone`: a rank alone
+  // may compute the prompt. Simulates each way at the first call.
   size_t choose(int64_t tokens, int64_t cached, bool alone);
 
-  // A line for each choice so far: each candidate's time.
+  // A line for each choice so far: each candidate's time, or the reason against it.
   std::vector<std::string> explain() const;
 
  private:
@@ -34,7 +34,7 @@ class PromptChoice {
   const Known& known(int64_t tokens, int64_t cached);
 
   const Planners& planners_;
-  const std::shared_ptr<const OpScheduler> strategy_;
+  const std::shared_ptr<const OpScheduler> strategy_, weights_strategy_;
   const Profile profile_;
   std::vector<Known> known_;
 };

@@ -70,6 +70,7 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                         .communication = c.communication,
                         .job = c.job,
                         .catalog = catalog,
+                        .whole_weights = c.sp && !c.sp->mode,
                         .decode = c.decode};
   for (const SequenceMesh& mesh : meshes) config.sequence.push_back(mesh.mesh);
   if (c.ep > 1) config.sequence.push_back(Mesh({{"ep", c.tp}}));

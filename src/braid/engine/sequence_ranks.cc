@@ -66,7 +66,7 @@ std::optional<size_t> SequenceRanks::way(const Batch& batch) {
   }
   const size_t chosen = choice_->choose(tokens, cached, alone);
   // In caches with room for all keys rank 0 computes by its own plans.
-  if (planners_[chosen]->ranks() == 1 && !apart_) return {};
+  if (chosen < planners_.size() && planners_[chosen]->ranks() == 1 && !apart_) return {};
   return chosen;
 }
 
@@ -107,23 +107,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
       return prepare_apart(batch, local_step_->key(), *local_step_, local_step_->work());
     }
   }
-  if (const std::optional<size_t> chosen = way(batch)) {
-    step_.emplace(batch, shape_.page_size, owners_, planners_[*chosen]->ranks());
-    cut_.assign(batch, {{0, batch.extents().token}}, strategy.name());
-    ContextKey key = key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
-    key.mesh = static_cast<int>(*chosen);
-    const auto bound = plans_.get(key, [&] {
-      if (levels_) {
-        approximated_.push_back(
-            fmt::format("prompt of {} tokens: approximate, {:.1f}% of its pairs", key.q.length(),
-                        100 * kept_pairs(*levels_, key.q)));
-      }
-      PlannedForward planned = plan_tokens(key);
-      plans_.make_way(planned.schedules.front().memory.arena_bytes);
-      return world_.bound(key, std::move(planned));
-    });
-    return {bound, &*step_, cut_.works(), pages_end(batch)};
-  }
+  if (const std::optional<size_t> chosen = way(batch)) return prepare_prompt(batch, *chosen);
   if (apart_) return prepare_apart(batch);
   alone_ = &batch;
   const BatchInfo info = batch.info(1);
@@ -135,6 +119,32 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
     return world_.bound(key, on_first_.plan(strategy, layout, key, cost()));
   });
   return {bound, &cut_, cut_.works(), batch.pages_end()};
+}
+
+PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
+  const bool whole = chosen == planners_.size();
+  whole_step_.reset();
+  if (whole) {
+    whole_step_.emplace(batch, owners_);
+  } else {
+    step_.emplace(batch, shape_.page_size, owners_, planners_[chosen]->ranks());
+  }
+  cut_.assign(batch, {{0, batch.extents().token}}, strategies_[0]->name());
+  ContextKey key = whole ? key_for_tokens(whole_step_->kv(), whole_step_->kv(), batch.extents().row)
+                         : key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
+  key.mesh = static_cast<int>(chosen);
+  const auto bound = plans_.get(key, [&] {
+    if (levels_) {
+      approximated_.push_back(fmt::format("prompt of {} tokens: approximate, {:.1f}% of its pairs",
+                                          key.q.length(), 100 * kept_pairs(*levels_, key.q)));
+    }
+    PlannedForward planned = plan_tokens(key);
+    plans_.make_way(planned.schedules.front().memory.arena_bytes);
+    return world_.bound(key, std::move(planned));
+  });
+  const StepInputs* inputs = &*step_;
+  if (whole) inputs = &*whole_step_;
+  return {bound, inputs, cut_.works(), pages_end(batch)};
 }
 
 void SequenceRanks::prepare_owners(const Batch& batch) {
@@ -175,6 +185,9 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch, const ContextKey& k
 
 // Among several strategies the fastest in simulation.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
+  if (key.mesh == std::ssize(planners_)) {
+    return over_ranks().plan_weights(*find_strategy("sequential"), key.micro_batches[0], cost());
+  }
   const ForwardPlanner& planner = *planners_[key.mesh];
   PlannedForward best;
   double least = std::numeric_limits<double>::infinity();

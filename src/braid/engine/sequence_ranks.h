@@ -9,13 +9,15 @@
 #include "braid/engine/prompt_choice.h"
 #include "braid/engine/sequence_step.h"
 #include "braid/engine/strategy_choice.h"
+#include "braid/engine/whole_step.h"
 #include "braid/engine/world.h"
 
 namespace braid {
 
 // Ranks that divide the tokens of a sequence. All ranks together compute a single sequence with at
 // least a token for each rank, and each rank keeps its tokens' keys. If `sp` names no mode,
-// PromptChoice says for each length which mesh computes the prompt, or that rank 0 does. All other
+// PromptChoice says for each length which mesh computes the prompt, that rank 0 does, or that all
+// ranks compute all tokens with divided products. All other
 // batches, above all decode steps, are computed in either way:
 // - keys_apart(): each rank has room for a share of the keys. Queries go to the keys, and new keys
 //   to the rank with most room (ApartStep). Sequences with a group stay on its rank (LocalStep).
@@ -44,7 +46,7 @@ class SequenceRanks : public StepPlanner {
   std::vector<std::string> explain() const override;
 
  private:
-  // Index of the planner for a batch with a single sequence whose keys come to the computing ranks;
+  // PromptChoice's index for a batch with a single sequence whose keys come to the computing ranks;
   // none: the batch is computed in the other way.
   std::optional<size_t> way(const Batch& batch);
   bool has_room(int64_t tokens, int ranks) const;
@@ -52,6 +54,7 @@ class SequenceRanks : public StepPlanner {
   const ForwardPlanner& over_ranks() const { return *planners_.back(); }
   // Slots of the batch's tokens are free, all earlier ones have owners.
   void prepare_owners(const Batch& batch);
+  PlannedStep prepare_prompt(const Batch& batch, size_t chosen);
   PlannedStep prepare_apart(const Batch& batch);
   PlannedStep prepare_apart(const Batch& batch, const ContextKey& key, const StepInputs& inputs,
                             const Work& work);
@@ -77,6 +80,7 @@ class SequenceRanks : public StepPlanner {
   // The last prepared step is in one of these members.
   std::optional<KvGather> gather_;    // brings keys to rank 0
   std::optional<SequenceStep> step_;  // all ranks
+  std::optional<WholeStep> whole_step_;
   std::optional<ApartStep> apart_step_;
   std::optional<LocalStep> local_step_;
   const Batch* alone_ = nullptr;  // rank 0

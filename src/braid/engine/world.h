@@ -38,6 +38,9 @@ struct WorldConfig {
   job::Job* job = nullptr;  // whose processes have the ranks; null: this process has all
   // Kernels for planning, for any rank; null: the kernels of live ranks. Outlives the world.
   const KernelCatalog* catalog = nullptr;
+  // GPUs keep whole weights, and a plan's parts are views: plans that divide weights and plans that
+  // do not take the same memory. CPU ranks' parts are views anyway.
+  bool whole_weights = false;
   // How launches of a decode step are fused on GPUs, by the name in `--decode`
   // (docs/cluster-fusion.md).
   std::string decode = "auto";

@@ -52,10 +52,7 @@ ShardRule shard_append(const Attrs& attrs, TypeList, std::span<const Placement> 
     rule.inputs[0] = rule.inputs[1] = rule.inputs[2] = placed[0];
     return rule;
   }
-  if (!placed[0].is_shard(1)) return rule;
-  rule.inputs[0] = rule.inputs[1] = placed[0];
-  rule.inputs[3] = rule.inputs[4] = Placement::shard(2, heads_of(placed[0], head_dim));
-  return rule;
+  return rule;  // caches of all heads: whole keys
 }
 
 std::byte* cache_row(const TensorView& cache, int64_t slot, int64_t head) {

@@ -99,13 +99,17 @@ ShardRule shard(const Attrs& attrs, TypeList in, std::span<const Placement> plac
     rule.inputs[0] = rule.outputs[0] = heads;
     return rule;
   }
-  if (!heads.is_shard(1) || in[0].shape[1] != in[a.first_key()].shape[1]) return rule;
-  std::vector<Range> parts;
+  if (!heads.is_shard(1)) return rule;
+  const int64_t group = in[0].shape[1] / in[a.first_key()].shape[1], whole = group * a.head_dim;
+  std::vector<Range> parts, keys;
   for (const Range& part : heads.parts) {
-    if (part.begin % a.head_dim != 0 || part.end % a.head_dim != 0) return rule;
+    if (part.begin % whole != 0 || part.end % whole != 0) return rule;
     parts.push_back({part.begin / a.head_dim, part.end / a.head_dim});
+    keys.push_back({part.begin / group, part.end / group});
   }
-  for (size_t i = 0; i < a.bias(); ++i) rule.inputs[i] = heads;
+  for (size_t i = 0; i < a.bias(); ++i) {
+    rule.inputs[i] = i < a.first_key() ? heads : Placement::shard(1, keys);
+  }
   if (in[a.bias()].shape.rank() != 0) rule.inputs[a.bias()] = Placement::shard(0, parts);
   std::ranges::fill(rule.outputs, heads);
   return rule;

@@ -17,7 +17,7 @@ namespace braid::ops {
 //   bias     f32 [H, Lq, Lk]: added to the scores of every sequence
 //   key_len  i32 [B]: sequence b's keys from key_len[b] on are not seen
 // Outputs: a value per query part, with the part's type. A query that sees no key gets zeros.
-// Sharding: whole heads if queries and keys have equally many; rows of a sequence's queries.
+// Sharding: whole groups of query heads with their KV heads; rows of a sequence's queries.
 struct DenseAttentionAttrs {
   int64_t head_dim = 0;  // D
   int64_t batch = 1;     // B

@@ -42,7 +42,14 @@ class Choice {
   }
 
   const SequenceMesh& choose(int64_t tokens, int64_t cached = 0, bool alone = true) {
-    return planners_[choice_->choose(tokens, cached, alone)]->mesh();
+    return planners_.at(choice_->choose(tokens, cached, alone))->mesh();
+  }
+  int ranks(int64_t tokens, int64_t cached, bool alone) {
+    const size_t way = choice_->choose(tokens, cached, alone);
+    return planners_[std::min(way, planners_.size() - 1)]->ranks();
+  }
+  bool divides_weights(int64_t tokens, int64_t cached = 0) {
+    return choice_->choose(tokens, cached, true) == planners_.size();
   }
   std::vector<std::string> explain() const { return choice_->explain(); }
 
@@ -70,15 +77,36 @@ TEST(PromptChoice, CountsTheAnswersOfPulls) {
   EXPECT_EQ(Choice(4, &any_phases, h100).choose(2048).mode, SpMode::ring);
 }
 
+// Of few tokens a rank, reading whole weights bounds every mode; links that are slow make sums cost
+// more than that. Behind cached keys products stay whole.
+TEST(PromptChoice, DividesProductsOfShortPrompts) {
+  Profile h100 = load_profile("h100");
+  Choice fast(4, &any_phases, h100);
+  EXPECT_TRUE(fast.divides_weights(512));
+  EXPECT_FALSE(fast.divides_weights(32768));
+  EXPECT_FALSE(fast.divides_weights(512, 1));
+  h100.machine_link.bytes_per_second /= 20;
+  Choice slow(4, &any_phases, h100);
+  EXPECT_FALSE(slow.divides_weights(512));
+  for (const std::string& line : fast.explain()) {
+    const bool cached = line.find("behind 1:") < line.size();
+    EXPECT_LT(line.find(cached ? "weights divided, sequential refused: 1 earlier keys lie"
+                               : "; weights divided, sequential "),
+              line.size())
+        << line;
+    EXPECT_EQ(line.find("refused") < line.size(), cached) << line;
+  }
+}
+
 TEST(PromptChoice, LengthsOfASizeShareAChoice) {
   Choice choice(4, nullptr);
-  choice.choose(8);
+  choice.divides_weights(8);
   EXPECT_EQ(choice.choose(65536).ranks(), 4);
-  EXPECT_EQ(choice.choose(8, 0, false).ranks(), 4) << "a rank alone has no room";
+  EXPECT_EQ(choice.ranks(8, 0, false), 4) << "a rank alone has no room";
   // Once for each power of two.
   EXPECT_EQ(choice.explain().size(), 2u);
   choice.choose(60000);
-  choice.choose(7);
+  choice.divides_weights(7);
   EXPECT_EQ(choice.explain().size(), 2u);
   choice.choose(7, 4096);
   EXPECT_EQ(choice.explain().size(), 3u);

@@ -24,16 +24,16 @@ namespace {
 class CudaRank : public Rank {
  public:
   CudaRank(const WeightOrigin& origin, fabric::DeviceEndpoint& endpoint, cuda::DeviceInfo device,
-           const cuda::SmPartition* part, const cuda::DecodeForm& decode)
+           const cuda::SmPartition* part, const WorldConfig& config)
       : endpoint_(endpoint),
         ranks_(endpoint.world_size()),
         table_(std::move(device)),
         backend_(
             table_, [this] { endpoint_.check(); }, part),
-        weights_(origin, endpoint.rank(), backend_) {
+        weights_(origin, endpoint.rank(), backend_, config.whole_weights) {
     const cuda::DeviceScope scope(endpoint_.device());
     cuda::add_cuda_kernels(table_);
-    cuda::set_decode(table_, decode);
+    cuda::set_decode(table_, cuda::parse_decode(config.decode));
   }
 
   // Joins the other ranks: collective over the world, each rank on a thread of its own. With a
@@ -123,8 +123,8 @@ class CudaWorld : public World {
       infos[r].num_sms = sms;
       fabric::DeviceEndpoint& endpoint =
           device_endpoint(*fabric_, fabric_->first_rank() + static_cast<int>(r));
-      ranks_.push_back(std::make_unique<CudaRank>(origin, endpoint, infos[r], parts_[r].get(),
-                                                  cuda::parse_decode(config.decode)));
+      ranks_.push_back(
+          std::make_unique<CudaRank>(origin, endpoint, infos[r], parts_[r].get(), config));
     }
     if (config.ranks == 1) return;
     fabric::run_rank_threads(*fabric_, [&](int rank) { cuda_rank(rank).join(config); });

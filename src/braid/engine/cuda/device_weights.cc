@@ -13,6 +13,9 @@ constexpr int64_t kSlack = 256;
 }  // namespace
 
 TensorView DeviceWeights::get(const Value& value, const Placement& placement) {
+  if (whole_ && placement.is_shard()) {
+    return cut(get(value, Placement::replicated()), placement, rank_);
+  }
   if (origin_.random != nullptr) {
     const RandomWeights::Tensor& tensor = origin_.random->tensors().find(value.name)->second;
     const bool drawn = tensor.draw.stddev > 0 && is_float(tensor.dtype);

@@ -77,7 +77,7 @@ std::vector<ValueType> types_of(std::span<const TensorView> views, BatchAxis axi
 
 std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& pointers) {
   constexpr int64_t kTunedTokens = 1024;  // fewer tokens do not repay a search for an algorithm
-  auto& gemm = gemms_[fmt::format("{} {}", to_string(desc), desc.y_stride)];
+  auto& gemm = gemms_[fmt::format("{} {} {}", to_string(desc), desc.w_stride, desc.y_stride)];
   if (gemm) return gemm;
   if (!library_) library_ = CublasLt::load();
   gemm = std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kWorkspaceBytes});
@@ -245,12 +245,14 @@ class BoundGemm {
         p.bias = product.bias->data();
       }
     }
+    const bool packed = w.dtype != product_ || w.contiguous();  // else columns of a whole weight
     product.gemm = store.get({.m = x.shape[0],
                               .n = w.shape[0],
                               .k = w.cols(),
                               .dtype = x.dtype,
                               .y_dtype = y.dtype,
-                              .bias = p.bias != nullptr},
+                              .bias = p.bias != nullptr,
+                              .w_stride = packed ? 0 : w.row_bytes / bytes_of(w.dtype, 1)},
                              p);
     return product;
   }

@@ -1,0 +1,111 @@
+// Prompts with products divided over ranks that have whole weights, as `--sp auto` takes them:
+// logits and tokens are one rank's, wherever the keys lie afterwards.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+#include "golden/support/sequences.h"
+
+namespace braid::golden {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // f32
+
+// Reading weights costs most of the time: divided weights are fastest wherever they are legal.
+Profile slow_memory() {
+  Profile profile = load_profile("h200");
+  profile.activations = DType::f32;
+  profile.memory_bytes_per_second = profile.total_memory_bytes_per_second = 1e6;
+  profile.launch_seconds = 5e-3;  // modes have more launches
+  profile.rates.clear();
+  return profile;
+}
+
+class DividedPrompt : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    folder_.emplace(GetParam() + "_divided_prompt");
+    write_hf_folder(load_random_model(GetParam()), folder_->path());
+    loaded_.emplace(folder_->path().string());
+  }
+  RunnerConfig config(int ranks) const {
+    return {.tp = ranks,
+            .sp = SequenceParallel{},
+            .cache = kCache,
+            .schedule = "sequence_parallel",
+            .profile = slow_memory()};
+  }
+  // What the model's attention, experts or heads forbid is refused, and computed in another way.
+  void expect_taken_or_refused(const std::vector<std::string>& lines) const {
+    int prompts = 0;
+    for (const std::string& line : lines) {
+      if (!line.starts_with("prompt of ")) continue;
+      ++prompts;
+      const bool taken = line.find(": weights divided") < line.size();
+      if (GetParam() == "qwen2_heads_of_64") EXPECT_TRUE(taken) << line;
+      EXPECT_NE(taken, line.find("weights divided, sequential refused: ") < line.size()) << line;
+    }
+    EXPECT_GT(prompts, 0);
+  }
+
+  static constexpr CacheShape kCache = {.pages = kPages,
+                                        .page_size = kPageSize,
+                                        .pages_per_sequence = kPages,
+                                        .kv_dtype = DType::f32};
+  std::optional<Folder> folder_;
+  std::optional<LoadedModel> loaded_;
+};
+
+// Prompts of every length about the ranks', and what follows them: chunks, answers, steps of
+// several sequences, and other sequences on pages that were given back.
+TEST_P(DividedPrompt, LogitsAreThoseOfOneRank) {
+  Runner one(loaded_->model, {.cache = kCache});
+  for (int P : {2, 4}) {
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    Runner ranks(loaded_->model, config(P));
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
+    for (int64_t n = P; n < 3 * P; ++n) {
+      Sequence sequence{{7, 8}};
+      for (int64_t tokens : {n, int64_t{1}, int64_t{5}}) {
+        Batch batch(kPageSize);
+        sequence.add(batch, tokens);
+        expect_alike(ranks, one, batch, kTolerance);
+      }
+    }
+    if (HasFatalFailure()) return;
+    expect_taken_or_refused(ranks.explain());
+  }
+}
+
+TEST_P(DividedPrompt, GreedyTokensAreThoseOfOneRank) {
+  const double tolerance = loaded_->model.default_kv_dtype() == DType::f32 ? 1e-4 : 1e-2;
+  for (int P : {2, 4}) {
+    Generator generator(loaded_->model, loaded_->tokenizer,
+                        {.tp = P,
+                         .sp = SequenceParallel{},
+                         .threads = 1,
+                         .schedule = "sequence_parallel",
+                         .profile = slow_memory()});
+    for (const Case& c : load_golden(GetParam()).cases) {
+      const Generation g = generator.generate(
+          {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
+      ASSERT_EQ(g.ids.size(), c.greedy.size());
+      for (size_t i = 0; i < c.greedy.size(); ++i) {
+        if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
+        ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DividedPrompt,
+                         testing::ValuesIn(random_models_without({"kv_lora_rank"})),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace braid::golden
