@@ -1,0 +1,83 @@
+// Prompts with products divided over GPUs that have whole weights, as `--sp auto` takes them: views
+// of the weights, and keys wherever they lie, give what one GPU gives.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "braid/engine/loaded_model.h"
+#include "braid/engine/sequence_ranks.h"
+#include "golden/support/forward.h"
+#include "golden/support/golden.h"
+#include "golden/support/random_model.h"
+#include "golden/support/rounding.h"
+
+namespace braid::golden {
+namespace {
+
+class CudaDividedPrompt : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
+    folder_.emplace(GetParam() + "_divided_prompt");
+    write_hf_folder(load_random_model(GetParam()), folder_->path());
+    loaded_.emplace(folder_->path().string());
+    golden_ = load_golden(GetParam());
+  }
+
+  // Reading weights costs most of the time, so that divided weights are fastest.
+  static RunnerConfig config(int ranks) {
+    RunnerConfig c = cuda_runner(ranks);
+    c.sp = SequenceParallel{};
+    c.schedule = "sequence_parallel";
+    c.profile = load_profile("h200");
+    c.profile->memory_bytes_per_second = c.profile->total_memory_bytes_per_second = 1e6;
+    c.profile->launch_seconds = 5e-3;
+    c.profile->rates.clear();
+    return c;
+  }
+
+  std::optional<Folder> folder_;
+  std::optional<LoadedModel> loaded_;
+  Golden golden_;
+};
+
+// In caches with room for all keys on each GPU, and in caches of a rank's own keys.
+TEST_P(CudaDividedPrompt, LogitsAreThoseOfOneGpu) {
+  const double tolerance = tolerance_of(loaded_->model, golden_);
+  Runner one(loaded_->model, cuda_runner());
+  for (int P : {2, 4}) {
+    if (cannot_run(P)) continue;
+    for (bool apart : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} GPUs, keys {}", P, apart ? "apart" : "together"));
+      RunnerConfig c = config(P);
+      if (apart) c.cache.pages = c.cache.pages_per_sequence = 2 * kSlotsOfOneGpu / kPageSize;
+      Runner ranks(loaded_->model, c);
+      for (const Case& example : golden_.cases) {
+        for (size_t chunk : {512, 7}) {
+          const Rows rows = prompt_logits(ranks, example.prompt, chunk);
+          const Rows want = prompt_logits(one, example.prompt, chunk);
+          ASSERT_EQ(rows.size(), want.size());
+          for (size_t t = 0; t < rows.size(); ++t) {
+            ASSERT_LT(relative_distance(rows[t], want[t]), tolerance) << "token " << t;
+          }
+        }
+      }
+      for (const std::string& line : ranks.explain()) {
+        if (!line.starts_with("prompt of ")) continue;
+        const bool taken = line.find(": weights divided") < line.size();
+        if (GetParam() == "qwen2_heads_of_64" && line.find("behind 0:") < line.size()) {
+          EXPECT_TRUE(taken) << line;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaDividedPrompt,
+    testing::ValuesIn(random_models_without({"num_experts", "num_local_experts", "n_routed_experts",
+                                             "kv_lora_rank"})),
+    [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace braid::golden
