@@ -118,17 +118,23 @@ TEST(DualChunks, AnEngineLengthensTheContext) {
                      [&] { open(longest + 1); });
 }
 
-TEST(DualChunks, DividedTokensAreRefused) {
+// Divided tokens: prompts by moved keys, steps of few tokens by moved queries.
+TEST(DualChunks, DividedTokensInAnySteps) {
   const DualChunkGolden golden = load_dual_chunk_golden();
-  const DualChunkCase& c = golden.cases[0];
-  const ChunkedModel chunked(golden, c);
-  test::expect_error(ErrorCode::kUnsupported,
-                     {"dual chunk attention", "divided tokens", "at most 24 tokens"}, [&] {
-                       Runner runner(
-                           chunked.model(),
-                           {.tp = 2, .sp = SequenceParallel{SpMode::ring, {}}, .cache = kCache});
-                       prompt_logits(runner, c.logits.prompt, 512);
-                     });
+  for (const DualChunkCase& c : golden.cases) {
+    SCOPED_TRACE(c.config);
+    const ChunkedModel chunked(golden, c);
+    for (const SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::torus}) {
+      for (const int ranks : {1, 2, 3, 4}) {
+        Runner runner(chunked.model(),
+                      {.tp = ranks, .sp = SequenceParallel{mode, {}}, .cache = kCache});
+        for (const size_t step : {512, 64, 7, 1}) {
+          SCOPED_TRACE(fmt::format("{}, {} ranks, steps of {}", to_string(mode), ranks, step));
+          expect_golden(golden, c.logits, prompt_logits(runner, c.logits.prompt, step));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

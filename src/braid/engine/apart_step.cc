@@ -43,9 +43,7 @@ ApartStep::ApartStep(const Batch& batch, KvOwners& owners, HeldKeys& keys,
       for (int r = 0; r < owners.ranks(); ++r) {
         shares_[r].end[token] = static_cast<int32_t>(sequence.held(r));
         for (size_t w = 0; w < windows.size(); ++w) {
-          if (windows[w] == 0) continue;
-          shares_[r].begin[w * T + token] =
-              static_cast<int32_t>(sequence.before(r, i - windows[w] + 1));
+          shares_[r].begin[w * T + token] = sequence.begin(r, windows[w], i);
         }
       }
     }

@@ -4,6 +4,7 @@
 
 #include "braid/base/error.h"
 #include "braid/engine/sequence_step.h"
+#include "braid/parallel/attention/keys_apart.h"
 
 namespace braid {
 namespace {
@@ -17,6 +18,12 @@ HeldKeys::HeldKeys(const KvOwners& owners, int64_t page_size, bool windowed)
 
 int64_t HeldKeys::Sequence::before(int rank, int64_t position) const {
   return std::ranges::lower_bound(positions[rank], position) - positions[rank].begin();
+}
+
+int32_t HeldKeys::Sequence::begin(int rank, int64_t window, int64_t position, int64_t first) const {
+  if (window == kQueryPosition) return static_cast<int32_t>(position);
+  const int64_t key = first_in_window(window, position);
+  return static_cast<int32_t>(first + (window == 0 ? 0 : before(rank, key)));
 }
 
 void HeldKeys::begin_step() {

@@ -11,7 +11,8 @@ namespace braid {
 // decode step adds the new key, and does not walk all keys again.
 class HeldKeys {
  public:
-  // `owners`, which are apart(), outlive this. With `windowed` lists have the keys' positions.
+  // `owners`, which are apart(), outlive this. With `windowed` (a window other than 0) lists have
+  // the keys' positions.
   HeldKeys(const KvOwners& owners, int64_t page_size, bool windowed);
 
   struct Sequence {
@@ -26,6 +27,9 @@ class HeldKeys {
     int64_t held(int rank) const { return std::ssize(slots[rank]); }
     // How many of a rank's keys lie before a position. Needs positions.
     int64_t before(int rank, int64_t position) const;
+    // A window's row of `begin` (attention_windows()) for the query at `position`; the list's first
+    // key is number `first` in the rank's held_slots.
+    int32_t begin(int rank, int64_t window, int64_t position, int64_t first = 0) const;
   };
 
   // Starts a step: lists that no step of late has asked for are dropped.

@@ -4,6 +4,7 @@
 
 #include "braid/base/math.h"
 #include "braid/ops/input_names.h"
+#include "braid/parallel/attention/keys_apart.h"
 
 namespace braid {
 namespace {
@@ -115,8 +116,10 @@ void LocalStep::add_own(size_t sequence, int64_t first_token, int home, HeldKeys
     share.own.end[row] = static_cast<int32_t>(first + position + 1);
     share.own.slots[row] = share.keys[first + position];
     for (size_t w = 0; w < windows_.size(); ++w) {
-      const int64_t begin = windows_[w] == 0 ? 0 : std::max<int64_t>(0, position + 1 - windows_[w]);
-      share.own.begin[w * share.own.end.size() + row] = static_cast<int32_t>(first + begin);
+      const int32_t begin = list.begin(home, windows_[w], position, first);
+      const bool key = windows_[w] != kQueryPosition;
+      share.own.begin[w * share.own.end.size() + row] =
+          key ? std::min(begin, share.own.end[row]) : begin;
     }
   }
 }
@@ -136,8 +139,8 @@ void LocalStep::add_guests(size_t sequence, int64_t first_token, const KvOwners&
       share.guests.end[row] = static_cast<int32_t>(first + list.held(r));
       if (owners.owner(slot) == r) share.guests.slots[row] = owners.held_at(slot);
       for (size_t w = 0; w < windows_.size(); ++w) {
-        const int64_t begin = windows_[w] == 0 ? 0 : list.before(r, position + 1 - windows_[w]);
-        share.guests.begin[w * share.guests.end.size() + row] = static_cast<int32_t>(first + begin);
+        share.guests.begin[w * share.guests.end.size() + row] =
+            list.begin(r, windows_[w], position, first);
       }
     }
   }

@@ -30,7 +30,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       owners_(P_, cache.pages * cache.page_size,
               apart_ ? rank_cache(cache, P_).pages * cache.page_size : 0),
       keys_(owners_, cache.page_size,
-            std::ranges::any_of(windows_, [](int64_t w) { return w > 0; })) {
+            std::ranges::any_of(windows_, [](int64_t w) { return w != 0; })) {
   const auto add = [&](const SequenceMesh& mesh) {
     planners_.push_back(std::make_unique<const ForwardPlanner>(
         model, apart_ ? rank_cache(cache, P_) : cache, world.catalogs(mesh.ranks()), mesh.topology,

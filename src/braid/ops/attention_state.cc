@@ -29,9 +29,10 @@ std::vector<ValueType> infer_state(const Attrs& attrs, TypeList in) {
   require_rank(op, "begin", in[5], 2);
   require_dim(op, "begin", in[5], 1, T);
   require_dim(op, "end", in[6], 0, T);
-  if (a.window_row < 0 || a.window_row >= in[5].shape[0]) {
-    fail(ErrorCode::kInvalidArgument, "attention_state: row {} of begin, which has {}",
-         a.window_row, in[5].shape[0]);
+  const int64_t last_row = a.window_row + (a.attention.dual ? a.chunks : 0);
+  if (a.window_row < 0 || a.chunks < 1 || last_row >= in[5].shape[0]) {
+    fail(ErrorCode::kInvalidArgument, "attention_state: rows {} to {} of begin, which has {}",
+         a.window_row, last_row, in[5].shape[0]);
   }
   const int64_t heads = in[0].shape[2];
   if (heads != in[1].shape[2] * a.attention.group) {
@@ -60,27 +61,43 @@ void reference_state(const OpCall& call) {
   const AttentionAttrs& a = attrs.attention;
   const TensorView &k = call.in[1], &v = call.in[2];
   const int64_t heads = call.in[0].shape[2], D = a.head_dim, kv_heads = k.shape[2];
-  std::vector<float> row(D), q(D);
+  std::vector<float> row(D), q(D), met(D);
+  std::vector<double> frequencies;
+  if (a.dual) frequencies = rope_frequencies(a.dual->rope, nullptr);
   std::vector<double> scores, sum(D);
   const auto load = [&](const TensorView& cache, int64_t slot, int64_t head) {
     dequantize_row(cache.dtype, cache.row(slot * kv_heads + head), row.data(), D);
   };
   for (int64_t t = 0; t < call.in[0].shape[1]; ++t) {
     const auto* slots = call.in[3].row_as<const int32_t>(call.in[4].as<const int32_t>()[t]);
-    const Range keys{call.in[5].row_as<const int32_t>(attrs.window_row)[t],
-                     call.in[6].as<const int32_t>()[t]};
+    const auto row_of = [&](int64_t n) {
+      return call.in[5].row_as<const int32_t>(attrs.window_row + n)[t];
+    };
+    const Range keys{row_of(0), call.in[6].as<const int32_t>()[t]};
     for (int64_t h = 0; h < heads; ++h) {
       dequantize_row(call.in[0].dtype, call.in[0].row(t * heads + h), q.data(), D);
       auto* out = call.out[0].row_as<float>(t * heads + h);
       scores.clear();
-      double top = -std::numeric_limits<double>::infinity();
-      for (int64_t j = keys.begin; j < keys.end; ++j) {
+      met = q;
+      double top = -std::numeric_limits<double>::infinity(), growth = 1;
+      for (int64_t j = keys.begin, chunk = -1; j < keys.end; ++j) {
+        const int64_t before = chunk;
+        while (a.dual && (chunk < 0 || (chunk + 1 < attrs.chunks && j >= row_of(chunk + 1)))) {
+          ++chunk;
+        }
+        if (chunk != before) {
+          const int64_t position = row_of(attrs.chunks);
+          growth = a.dual->growth(position);
+          met = q;
+          turn_heads(a.dual->rope, frequencies, a.dual->moves(position, chunk * a.dual->chunk), 1,
+                     0, met.data());
+        }
         load(k, slots[j], h / a.group);
         double s = 0;
         for (int64_t d = 0; d < D; ++d) {
-          s += static_cast<double>(q[d]) * row[d];
+          s += static_cast<double>(met[d]) * row[d];
         }
-        s *= a.scale;
+        s *= a.scale * growth;
         scores.push_back(a.softcap > 0 ? a.softcap * std::tanh(s / a.softcap) : s);
         top = std::max(top, scores.back());
       }

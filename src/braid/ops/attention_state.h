@@ -12,11 +12,15 @@ namespace braid::ops {
 struct AttentionStateAttrs {
   AttentionAttrs attention;  // its window is in `begin`
   int64_t window_row = 0;    // row of `begin`
+  // Dual chunks of a sequence. Rows behind window_row have the later chunks' first keys, and a row
+  // behind these the queries' positions.
+  int64_t chunks = 1;
   bool operator==(const AttentionStateAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     attention.fields(f);
     f("window_row", window_row);
+    if (chunks > 1) f("chunks", chunks);
   }
 };
 

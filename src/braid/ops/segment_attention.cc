@@ -58,6 +58,10 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
     BRAID_CHECK(0 <= s.kv && s.kv < pairs && s.phase >= phase, "pair {} of {}, phase {} after {}",
                 s.kv, pairs, s.phase, phase);
     phase = s.phase;
+    if (a.dual && s.rows > 0 && s.position + s.rows > a.dual->chunk_end(s.position)) {
+      fail(ErrorCode::kInvalidArgument, "{}: keys {}..{} lie in more than a chunk of {}", kOp,
+           s.position, s.position + s.rows, a.dual->chunk);
+    }
     for (int i : {0, 1}) {
       const size_t index = SegmentAttentionAttrs::kFirstQ + a.num_q + 2 * s.kv + i;
       require_rows(i == 0 ? "k" : "v", in[index], s.row, s.rows, s.head, a.kv_heads, D);
@@ -153,7 +157,8 @@ void reference(const OpCall& call) {
   constexpr size_t kQ = SegmentAttentionAttrs::kFirstQ;
   const int64_t D = call.in[0].shape[3];
   const int64_t sequences = call.rows();
-  std::vector<double> acc(D);
+  std::vector<double> acc(D), frequencies;
+  if (a.dual) frequencies = rope_frequencies(a.dual->rope, nullptr);
   for (int64_t b = 0; b < sequences; ++b) {
     for (const QSegment& s : a.q) {
       for (int64_t r = 0; r < s.rows; ++r) {
@@ -176,13 +181,20 @@ void reference(const OpCall& call) {
             const size_t pair = kQ + a.num_q + 2 * static_cast<size_t>(kv.kv);
             const int64_t kv_head = kv.head + (h + a.head_offset) / a.group;
             const Range keys = a.visible(s.position + r, kv);
+            std::vector<float> met = q;
+            double scale = a.scale;
+            if (a.dual) {
+              scale *= a.dual->growth(s.position + r);
+              turn_heads(a.dual->rope, frequencies, a.dual->moves(s.position + r, kv.position), 1,
+                         0, met.data());
+            }
             for (int64_t j = keys.begin; j < keys.end; ++j) {
               const auto k = load_row(call.in[pair], row_of(call.in[pair], b, kv.row + j, kv_head));
               const auto v =
                   load_row(call.in[pair + 1], row_of(call.in[pair + 1], b, kv.row + j, kv_head));
               double dot = 0;
-              for (int64_t d = 0; d < D; ++d) dot += double{q[d]} * k[d];
-              const double score = dot * a.scale, top = std::max(m, score);
+              for (int64_t d = 0; d < D; ++d) dot += double{met[d]} * k[d];
+              const double score = dot * scale, top = std::max(m, score);
               const double keep = std::exp(m - top), p = std::exp(score - top);
               for (int64_t d = 0; d < D; ++d) acc[d] = acc[d] * keep + p * v[d];
               l = l * keep + p;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "braid/ops/dual_chunks.h"
 #include "braid/program/builder.h"
 
 namespace braid::ops {
@@ -13,7 +14,8 @@ namespace braid::ops {
 // and (O', l, m) of two sets of keys merge to  m = max(m1, m2),  l = l1 e^(m1 - m) + l2 e^(m2 - m),
 // O' likewise. A query at position p sees the keys at positions [p - window_left, p +
 // window_right]; kUnlimited is no bound, window_right = 0 is causal. Query head h reads KV head (h
-// + head_offset) / group of its segment's heads.
+// + head_offset) / group of its segment's heads. With dual chunks a query is turned for the chunk
+// of each KV segment, which lies in a single chunk.
 //
 // Inputs, all [B, L, heads, D] with the sequence axis B, except l and m:
 //   0 state_o f32 [B, rows, H, D]   1 state_l f32 [B, rows, H]   2 state_m f32 [B, rows, H]
@@ -87,6 +89,7 @@ struct SegmentAttentionAttrs {
   int num_q = 1;
   std::vector<QSegment> q;
   std::vector<KvSegment> kv;
+  std::optional<DualChunks> dual;
 
   bool carries_state() const { return load_state || !finalize; }
   bool sees(int64_t query, int64_t key) const {
@@ -116,6 +119,7 @@ struct SegmentAttentionAttrs {
     f("kv_segments", kv.size());
     if (window_left != kUnlimited) f("window_left", window_left);
     if (window_right != kUnlimited) f("window_right", window_right);
+    if (dual) dual->fields(f);
     f("load_state", load_state);
     f("finalize", finalize);
     if (last_phase() > 0) f("phases", last_phase() + 1);

@@ -29,14 +29,6 @@ LayoutPlan sequence_parallel(const Program& program, const SequenceMesh& mesh, S
          "experts (--tp)",
          program.name);
   }
-  for (const Op& op : program.ops) {
-    const auto* attrs = op.def == &ops::kAttention ? &op.attrs.as<ops::AttentionAttrs>() : nullptr;
-    if (attrs == nullptr || !attrs->dual) continue;
-    fail(ErrorCode::kUnsupported,
-         "{}: dual chunk attention over divided tokens (--sp) is not supported: at most {} tokens, "
-         "or divide heads (--tp)",
-         program.name, attrs->dual->plain());
-  }
   LayoutPlan plan{.axis = "world", .P = P, .pinned = {}, .tokens = {}};
   plan.tokens = TokenSharding{mesh, std::move(q), std::move(kv)};
   const auto head = program.find("lm_head");

@@ -21,6 +21,7 @@ struct Shape {
   float softcap = 0;
   std::vector<Range> keys;  // [T] that each query sees of its sequence
   int64_t sequences = 1;
+  std::vector<int64_t> chunks = {};  // first keys of dual chunks behind the first
 };
 
 // Runs an op by its reference or by its kernel. Outputs begin as poison.
@@ -76,7 +77,7 @@ class Held {
         {shape.dtype, {blocks, 8, shape.kv_heads, shape.head_dim}},
         {DType::i32, {shape.sequences, K}},
         {DType::i32, {T}},
-        {DType::i32, {2, T}},
+        {DType::i32, {rows_of_begin(), T}},
         {DType::i32, {T}}};
     const int64_t row = shape.kv_heads * shape.head_dim;
     std::vector<int32_t> order(static_cast<size_t>(blocks * 8)), slots, rows, begin, end;
@@ -103,6 +104,12 @@ class Held {
     }
     std::vector<int32_t> begins(static_cast<size_t>(T), 1 << 30);  // of another window
     begins.insert(begins.end(), begin.begin(), begin.end());
+    for (const int64_t first : shape.chunks) {
+      for (const Range& keys : shape.keys) {
+        begins.push_back(static_cast<int32_t>(std::clamp(first, keys.begin, keys.end)));
+      }
+    }
+    for (int32_t t = 0; !shape.chunks.empty() && t < T; ++t) begins.push_back(kPosition + t);
     data_[0] = bytes(random_floats(random_, types_[0].shape.elems()));
     data_[3] = bytes(slots);
     data_[4] = bytes(rows);
@@ -111,12 +118,20 @@ class Held {
   }
 
   std::vector<float> states(int threads, Isa isa, bool reference) {
-    const ops::AttentionStateAttrs attrs{
+    ops::AttentionStateAttrs attrs{
         .attention = {.head_dim = shape_.head_dim,
                       .group = shape_.group,
                       .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
                       .softcap = shape_.softcap},
         .window_row = 1};
+    if (!shape_.chunks.empty()) {
+      attrs.chunks = std::ssize(shape_.chunks) + 1;
+      attrs.attention.dual = {
+          .chunk = 100,
+          .reach = 130,
+          .original = 50,
+          .rope = {.head_dim = shape_.head_dim, .rotary_dim = shape_.head_dim, .theta = 100}};
+    }
     return run(ops::kAttentionState, Attrs::of(attrs), types_, data_, 0, threads, isa, reference);
   }
   // Of query t alone, over other keys of the same sequence.
@@ -127,6 +142,10 @@ class Held {
   }
 
  private:
+  static constexpr int32_t kPosition = 290;  // of the first query
+  int64_t rows_of_begin() const {
+    return shape_.chunks.empty() ? 2 : std::ssize(shape_.chunks) + 3;
+  }
   void put(size_t operand, int64_t slot, const std::vector<float>& row) {
     const auto n = std::ssize(row);
     quantize_row(shape_.dtype, row.data(),
@@ -174,6 +193,8 @@ TEST(AttentionState, EqualsTheReference) {
       {.head_dim = 40, .kv_heads = 1, .group = 7, .keys = {{0, 129}, {128, 129}}},
       {.head_dim = 96, .dtype = DType::bf16, .softcap = 30, .keys = {{0, 33}}, .sequences = 1},
       {.keys = {{0, 9}, {0, 5000}, {4, 10}, {0, 77}}, .sequences = 2},
+      {.group = 6, .keys = {{0, 70}, {0, 90}, {0, 9}, {0, 0}}, .chunks = {30, 75}},
+      {.keys = {{0, 900}, {0, 901}}, .chunks = {0, 101, 101, 700}},
   };
   for (size_t i = 0; i < shapes.size(); ++i) {
     SCOPED_TRACE(fmt::format("shape {}", i));

@@ -107,30 +107,55 @@ struct Case {
   std::vector<std::vector<float>> data;
 };
 
+void expect_reference(const Case& c) {
+  const auto want = c.run(1, Isa::baseline, true);
+  for (Isa isa : usable_isas()) {
+    const auto got = c.run(1, isa, false);
+    for (size_t i = 0; i < got.size(); ++i) {
+      Worst worst;
+      for (size_t j = 0; j < got[i].size(); ++j) {
+        // What neither writes is the same poison; what both do is close.
+        if (std::isnan(want[i][j]) && std::isnan(got[i][j])) continue;
+        if (got[i][j] == want[i][j]) continue;  // minus infinity too
+        worst.see(static_cast<int64_t>(j), got[i][j], want[i][j],
+                  1e-5 * (1 + std::abs(want[i][j])));
+      }
+      SCOPED_TRACE(::testing::Message() << name(isa) << ", operand " << i);
+      expect_close(worst);
+    }
+    const auto threads = c.run(3, isa, false);
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_TRUE(same_bits(got[i], threads[i])) << "three threads change operand " << i;
+    }
+  }
+}
+
 TEST(SegmentAttention, EqualsItsReference) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
-    const Case c(seed);
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
-    const auto want = c.run(1, Isa::baseline, true);
-    for (Isa isa : usable_isas()) {
-      const auto got = c.run(1, isa, false);
-      for (size_t i = 0; i < got.size(); ++i) {
-        Worst worst;
-        for (size_t j = 0; j < got[i].size(); ++j) {
-          // What neither writes is the same poison; what both do is close.
-          if (std::isnan(want[i][j]) && std::isnan(got[i][j])) continue;
-          if (got[i][j] == want[i][j]) continue;  // minus infinity too
-          worst.see(static_cast<int64_t>(j), got[i][j], want[i][j],
-                    1e-5 * (1 + std::abs(want[i][j])));
-        }
-        SCOPED_TRACE(::testing::Message() << name(isa) << ", operand " << i);
-        expect_close(worst);
-      }
-      const auto threads = c.run(3, isa, false);
-      for (size_t i = 0; i < got.size(); ++i) {
-        EXPECT_TRUE(same_bits(got[i], threads[i])) << "three threads change operand " << i;
-      }
+    expect_reference(Case(seed));
+  }
+}
+
+// Queries before, in and behind the chunks of keys, some of which are seen in turns.
+TEST(SegmentAttention, DualChunksEqualTheReference) {
+  constexpr int64_t kChunk = 160, kReach = 200;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    Case c(seed);
+    const int64_t D = c.types[0].shape[3];
+    if (D % 2 != 0) continue;
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    c.a.dual = {.chunk = kChunk,
+                .reach = kReach,
+                .original = 100,
+                .rope = {.head_dim = D, .rotary_dim = D, .theta = 100}};
+    for (int64_t i = 0; i < std::ssize(c.a.kv); ++i) {
+      c.a.kv[static_cast<size_t>(i)].position = i % 3 * kChunk + i;
     }
+    for (int64_t i = 0; i < std::ssize(c.a.q); ++i) {
+      c.a.q[static_cast<size_t>(i)].position = 170 * i + 40;
+    }
+    expect_reference(c);
   }
 }
 

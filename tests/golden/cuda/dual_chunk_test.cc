@@ -5,6 +5,7 @@
 #include "golden/cuda/relay_models.h"
 #include "golden/support/chunked_model.h"
 #include "golden/support/rounding.h"
+#include "unit/io/expect_error.h"
 
 namespace braid::golden {
 namespace {
@@ -31,6 +32,21 @@ TEST_F(CudaDualChunks, GoldensInAnySteps) {
       }
     }
   }
+}
+
+TEST_F(CudaDualChunks, DividedTokensAreRefused) {
+  if (cannot_run(2)) GTEST_SKIP() << "one GPU";
+  const DualChunkGolden dual = load_dual_chunk_golden();
+  const DualChunkCase& c = dual.cases[0];
+  const ChunkedModel chunked(dual, c);
+  RunnerConfig config = cuda_runner(2);
+  config.sp = SequenceParallel{SpMode::ring, {}};
+  test::expect_error(ErrorCode::kUnsupported,
+                     {"dual chunk attention", "divided tokens", "on GPUs", "at most 24 tokens"},
+                     [&] {
+                       Runner runner(chunked.model(), config);
+                       prompt_logits(runner, c.logits.prompt, 512);
+                     });
 }
 
 // Chunks of whole pages, a single chunk whose logits grow, and a chunk that ends inside a page.

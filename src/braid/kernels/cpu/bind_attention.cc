@@ -65,6 +65,8 @@ BoundKernel bind_state(const LaunchArgs& args, Isa isa) {
   const auto& attrs = call.attrs<ops::AttentionStateAttrs>();
   const ops::AttentionAttrs& a = attrs.attention;
   AttentionStateParams p{.cache = cache_of(call.in[1], call.in[2]),
+                         .dual = a.dual ? &*a.dual : nullptr,
+                         .chunks = attrs.chunks,
                          .queries = call.in[0].shape[1],
                          .row_slots = call.in[3].cols(),
                          .q_heads = call.in[0].shape[2],
@@ -72,7 +74,12 @@ BoundKernel bind_state(const LaunchArgs& args, Isa isa) {
                          .scale = a.scale,
                          .softcap = a.softcap,
                          .scratch = args.workspace};
-  return [bound = p, &call, row = attrs.window_row, isa](const Team& team) {
+  std::shared_ptr<std::vector<double>> frequencies;
+  if (a.dual) {
+    frequencies = std::make_shared<std::vector<double>>(rope_frequencies(a.dual->rope, nullptr));
+    p.frequencies = frequencies->data();
+  }
+  return [bound = p, frequencies, &call, row = attrs.window_row, isa](const Team& team) {
     auto p = bound;
     p.q = call.in[0].as<const float>();
     p.slots = call.in[3].as<const int32_t>();

@@ -27,6 +27,7 @@ class SegmentAttention {
         block_(pick_isa(isa, BRAID_EACH_ISA(segment_attention_block))),
         keys_(args.threads) {
     for (auto& keys : keys_) keys.resize(a_.kv.size());
+    if (a_.dual) frequencies_ = ops::rope_frequencies(a_.dual->rope, nullptr);
     const auto stores = [&](const ops::QSegment& s) { return a_.stored(s, 1, 1) > 0; };
     if (std::ranges::any_of(a_.q, stores)) owners_.emplace(args);
   }
@@ -63,6 +64,8 @@ class SegmentAttention {
                        .window_left = a_.window_left,
                        .window_right = a_.window_right,
                        .keys = std::span(keys).subspan(s.kv_begin, s.kv_end - s.kv_begin),
+                       .dual = a_.dual ? &*a_.dual : nullptr,
+                       .frequencies = frequencies_,
                        .state_o = state.as<float>() + state_at.at(b, s.state_row + row, h),
                        .state_stride = state_at.row,
                        .state_l = call_.in[1].as<float>() + stat,
@@ -108,6 +111,7 @@ class SegmentAttention {
   std::byte* const workspace_;
   void (*const block_)(const SegmentBlock&);
   std::vector<std::vector<SegmentKeys>> keys_;  // [threads, KV segments]
+  std::vector<double> frequencies_;             // of dual chunks
   struct Owners {
     explicit Owners(const LaunchArgs& args)
         : memory(symmetric(args)), tag(memory.endpoint().tag("store")) {}

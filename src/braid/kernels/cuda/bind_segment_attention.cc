@@ -320,6 +320,13 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
 
 KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
   const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
+  if (attrs.dual) {
+    fail(ErrorCode::kUnsupported,
+         "dual chunk attention over divided tokens (--sp) is not supported on GPUs: at most {} "
+         "tokens, "
+         "or divide heads (--tp)",
+         attrs.dual->plain());
+  }
   const AttentionDesc desc = desc_of(attrs, in[kQ]);
   if (is_fast(desc)) {
     return {.name = "segment_attention.cuda",

@@ -28,6 +28,13 @@ ValueType type_of(const TensorView& view) {
 
 KernelInfo state_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
   const auto& attrs = op.attrs.as<ops::AttentionStateAttrs>();
+  if (attrs.attention.dual) {
+    fail(ErrorCode::kUnsupported,
+         "dual chunk attention over divided tokens (--sp) is not supported on GPUs: at most {} "
+         "tokens, "
+         "or divide heads (--tp)",
+         attrs.attention.dual->plain());
+  }
   const DecodeDesc desc = state_desc(attrs.attention, in[kQ], in[kCacheK], in[kSlots]);
   return {choose_config(desc, device) ? "attention_state.decode" : "attention_state.plain", 0};
 }

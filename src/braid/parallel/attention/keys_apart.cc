@@ -101,8 +101,15 @@ std::vector<int64_t> attention_windows(const Program& program) {
   std::vector<int64_t> windows;
   for (const Op& op : program.ops) {
     if (op.def != &ops::kAttention) continue;
-    const int64_t window = op.attrs.as<ops::AttentionAttrs>().window;
-    if (std::ranges::find(windows, window) == windows.end()) windows.push_back(window);
+    const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
+    if (std::ranges::find(windows, attrs.window) != windows.end()) continue;
+    windows.push_back(attrs.window);
+    if (!attrs.dual) continue;
+    BRAID_CHECK(attrs.window == 0, "dual chunks within a window of {}", attrs.window);
+    const int64_t keys =
+        program.value(op.inputs[1]).type.shape[1] * program.value(op.inputs[5]).type.shape[1];
+    for (int64_t n = attrs.dual->chunk; n < keys; n += attrs.dual->chunk) windows.push_back(-n);
+    windows.push_back(kQueryPosition);
   }
   return windows;
 }
@@ -164,6 +171,9 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& gues
   ops::AttentionStateAttrs attrs{.attention = a.attention,
                                  .window_row = window - apart.windows.begin()};
   attrs.attention.window = 0;
+  if (attrs.attention.dual) {
+    attrs.chunks = std::ranges::find(window, apart.windows.end(), kQueryPosition) - window;
+  }
   const auto append = [&](const char* scope, ValueId new_k, ValueId new_v, ValueId slots) {
     l.emit(scope, ops::kKvWrite, {new_k, new_v, slots, a.cache.k, a.cache.v},
            [](int) { return Attrs(); });

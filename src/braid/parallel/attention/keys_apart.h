@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,7 +20,7 @@ namespace braid {
 struct KeysApart {
   int64_t sequences = 1;         // S
   int64_t slots = 0;             // K: the most keys of a sequence on a rank
-  std::vector<int64_t> windows;  // [W] the attention ops' windows, ordered by first use; 0: none
+  std::vector<int64_t> windows;  // [W] attention_windows() of the step's Program
   // The last rows of each rank, for own tokens; 0: all tokens are guests.
   int64_t own = 0;
   bool operator==(const KeysApart&) const = default;
@@ -28,8 +29,16 @@ struct KeysApart {
 // The guests' rows on each rank, which are the first of its rows in `tokens`.
 SequenceLayout guests_of(const KeysApart& apart, const SequenceLayout& tokens);
 
-// The windows of a Program's attention ops.
+// The window whose row of `begin` has the queries' own positions.
+constexpr int64_t kQueryPosition = INT64_MIN;
+
+// The windows of a Program's attention ops, ordered by first use: n, the last n keys; 0, all keys;
+// -n, keys from position n on (a dual chunk's). Chunks and kQueryPosition follow their op's 0.
 std::vector<int64_t> attention_windows(const Program& program);
+// Position of the first key in a window (not kQueryPosition) of the query at `position`.
+constexpr int64_t first_in_window(int64_t window, int64_t position) {
+  return window > 0 ? position + 1 - window : -window;
+}
 
 // Inputs about the queries of an attention over a rank's keys.
 struct HeldInputs {

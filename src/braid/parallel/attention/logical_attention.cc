@@ -37,7 +37,8 @@ SequenceAttention exact_attention(const Program& logical, const TokenSharding& t
           .window_left = attrs.window > 0 ? attrs.window - 1 : -1,
           .window_right = 0,
           .q = tokens.q,
-          .kv = tokens.kv};
+          .kv = tokens.kv,
+          .dual = attrs.dual};
 }
 
 }  // namespace
@@ -45,6 +46,11 @@ SequenceAttention exact_attention(const Program& logical, const TokenSharding& t
 SequenceAttention attention_over(const Program& logical, const TokenSharding& tokens, int index) {
   SequenceAttention attention = exact_attention(logical, tokens, logical.ops[index]);
   if (!tokens.levels || attention.window_left >= 0) return attention;
+  if (attention.dual) {
+    fail(ErrorCode::kUnsupported,
+         "thinned keys (--keep) of dual chunk attention: at most {} tokens",
+         attention.dual->plain());
+  }
   const KeyLevels& levels = *tokens.levels;
   if (between_attentions(logical, index)) {
     attention.levels = levels;

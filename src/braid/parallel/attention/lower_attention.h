@@ -28,6 +28,7 @@ struct SequenceAttention {
   SequenceLayout kv;
   int64_t joint_q = 0;  // rows of the prefix, at positions from 0 on
   int64_t joint_kv = 0;
+  std::optional<ops::DualChunks> dual = {};
   // Far keys are thinned: approximate. q is an even_zigzag_layout, whose keys come last in kv.
   std::optional<KeyLevels> levels = {};
 

@@ -32,6 +32,20 @@ void for_each_piece(const Chunks& chunks, Fn&& fn) {
   }
 }
 
+// Cuts segments where a dual chunk of keys ends.
+std::vector<ops::KvSegment> cut_at_chunks(const std::vector<ops::KvSegment>& segments,
+                                          const ops::DualChunks& dual) {
+  std::vector<ops::KvSegment> cut;
+  for (ops::KvSegment left : segments) {
+    while (left.rows > 0) {
+      ops::KvSegment& part = cut.emplace_back(left);
+      part.rows = std::min(left.rows, dual.chunk_end(left.position) - left.position);
+      left.row += part.rows, left.position += part.rows, left.rows -= part.rows;
+    }
+  }
+  return cut;
+}
+
 }  // namespace
 
 QSegment::Out AttentionPieces::goes_to(const Piece& piece, int rank) const {
@@ -150,7 +164,7 @@ std::vector<ops::KvSegment> AttentionPieces::kv_segments(const Chunks& chunks, i
       last = &piece;
     }
   }
-  return segments;
+  return a_.dual ? cut_at_chunks(segments, *a_.dual) : segments;
 }
 
 // The Q segments of a rank; each sees all `num_kv` KV segments.
@@ -250,7 +264,8 @@ AttentionPieces::Sent AttentionPieces::attend(const Chunks& q, const Chunks& kv,
                                      .window_right = a_.window_right,
                                      .num_q = static_cast<int>(queries.size()),
                                      .q = {},
-                                     .kv = kv_segments(kv, x, keys)};
+                                     .kv = kv_segments(kv, x, keys),
+                                     .dual = a_.dual};
     attrs.q = q_segments(q, x, queries, static_cast<int>(attrs.kv.size()), sends_part);
     return Attrs::of(attrs);
   });

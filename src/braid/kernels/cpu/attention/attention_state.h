@@ -6,6 +6,7 @@
 #include "braid/backend/cpu/team.h"
 #include "braid/kernels/cpu/isa.h"
 #include "braid/kernels/cpu/kv_cache.h"
+#include "braid/ops/dual_chunks.h"
 
 // Attention over the keys on a rank, and the merge of several ranks' results: ops/attention_state.h
 // defines both.
@@ -18,10 +19,15 @@ struct AttentionStateParams {
   const int32_t* rows = nullptr;   // [T] sequence of each query
   const int32_t* begin = nullptr;  // [T]
   const int32_t* end = nullptr;    // [T]
-  float* out = nullptr;            // [T, Hq, D + 2]
-  int64_t queries = 0;             // T
-  int64_t row_slots = 0;           // K
-  int64_t q_heads = 0;             // Hq = Hkv * group
+  // Optional: `begin` then has rows with the first keys of all `chunks`, and behind these a row
+  // with the queries' positions.
+  const ops::DualChunks* dual = nullptr;
+  const double* frequencies = nullptr;  // [rotary_dim / 2] of dual's rope
+  int64_t chunks = 1;
+  float* out = nullptr;   // [T, Hq, D + 2]
+  int64_t queries = 0;    // T
+  int64_t row_slots = 0;  // K
+  int64_t q_heads = 0;    // Hq = Hkv * group
   int64_t group = 1;
   float scale = 1;
   float softcap = 0;             // 0: none

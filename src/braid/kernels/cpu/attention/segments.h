@@ -4,6 +4,7 @@
 
 #include "braid/backend/cpu/team.h"
 #include "braid/kernels/cpu/dispatch.h"
+#include "braid/ops/dual_chunks.h"
 
 // Segment attention on the CPU, as ops/segment_attention.h defines it.
 namespace braid::cpu {
@@ -21,7 +22,7 @@ constexpr int64_t segment_scratch_floats(int64_t head_dim, int64_t room = kSegme
   return room * (2 * padded + 16) + 2 * kSegmentKeys * padded + 4 * kSegmentKeys;
 }
 
-// Keys and values of a sequence and head.
+// Keys and values of a sequence and head; with dual chunks, of a single chunk.
 struct SegmentKeys {
   const float* k = nullptr;  // [rows, D], rows `stride` apart
   const float* v = nullptr;  // [rows, Dv], likewise
@@ -46,7 +47,9 @@ struct SegmentBlock {
   int64_t window_left = -1;
   int64_t window_right = -1;
   std::span<const SegmentKeys> keys;
-  float* state_o = nullptr;  // [rows, Dv], rows state_stride apart
+  const ops::DualChunks* dual = nullptr;  // turns q and grows scale; null: plain attention
+  std::span<const double> frequencies;    // of dual's rope
+  float* state_o = nullptr;               // [rows, Dv], rows state_stride apart
   int64_t state_stride = 0;
   float* state_l = nullptr;  // [rows], stat_stride apart
   float* state_m = nullptr;

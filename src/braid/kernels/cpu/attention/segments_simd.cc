@@ -154,6 +154,17 @@ void begin_state(const SegmentBlock& b, const Dims& n, const Scratch& w) {
   }
 }
 
+// Queries as they meet the chunk of the key at position `key`.
+void meet_chunk(const SegmentBlock& b, const Dims& n, const Scratch& w, int64_t key) {
+  for (int64_t r = 0; r < b.rows; ++r) {
+    float* q = w.q + r * n.padded_k;
+    const int64_t position = b.position + r;
+    const auto growth = static_cast<float>(b.dual->growth(position));
+    for (int64_t d = 0; d < n.k; ++d) q[d] = growth * b.q[r * b.q_stride + d];
+    ops::turn_heads(b.dual->rope, b.frequencies, b.dual->moves(position, key), 1, 0, q);
+  }
+}
+
 void end_state(const SegmentBlock& b, const Dims& n, const Scratch& w) {
   for (int64_t r = 0; r < b.rows; ++r) {
     const float* acc = w.acc + r * n.padded_v;
@@ -174,9 +185,14 @@ void segment_attention_block(const SegmentBlock& b) {
   const Dims n(b);
   const Scratch w = carve(b.scratch, std::max(n.padded_k, n.padded_v), b.room);
   begin_state(b, n, w);
+  int64_t met = -1;  // the end of the chunk that queries are turned for
   for (const SegmentKeys& keys : b.keys) {
     const int64_t first = visible(b, keys, b.position).begin;
     const int64_t end = visible(b, keys, b.position + b.rows - 1).end;
+    if (b.dual && first < end && met != b.dual->chunk_end(keys.position)) {
+      met = b.dual->chunk_end(keys.position);
+      meet_chunk(b, n, w, keys.position);
+    }
     for (int64_t begin = first; begin < end; begin += kSegmentKeys) {
       pack_keys(keys, begin, std::min(kSegmentKeys, end - begin), n, w);
       for (int64_t row = 0; row < b.rows; row += kTile) {
