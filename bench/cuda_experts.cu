@@ -70,7 +70,7 @@ struct Shape {
   int C, F, E, k;
 };
 
-// `model` and `tokens` leave out others, unless empty or 0.
+// Of one model and one number of tokens; empty and 0 mean all.
 int run(const std::string& model, int tokens) {
   const DeviceInfo info = device_info(0);
   const ExpertDevice device = {info.compute_capability, info.num_sms};

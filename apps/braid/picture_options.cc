@@ -33,7 +33,8 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("-t,--threads", threads, "threads of each rank (default: all cores)");
   command.add_option("--device", device,
                      "cpu, cuda, cuda:1, cuda:0,1 with --sp, or auto: GPUs if there are enough");
-  command.add_option("--dtype", dtype, "of the transformer on a GPU: bf16, f16 or f32");
+  command.add_option("--dtype", dtype,
+                     "on a GPU: bf16, f32, or f16 (the transformer; other parts stay in bf16)");
   command.add_option("--text-encoder", text_encoder,
                      "where the prompt is read with --device cuda: cpu (default) or gpu");
   command.add_option("--preview-every", preview_every,
@@ -84,7 +85,7 @@ void PictureOptions::check() const {
     fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16, f16 or f32", dtype);
   }
   if (dtype == "f16" && !sp.empty()) {
-    fail(ErrorCode::kUnsupported, "--dtype f16 computes a step on one GPU: --sp wants bf16");
+    fail(ErrorCode::kInvalidArgument, "--dtype f16 computes a step on one GPU: --sp wants bf16");
   }
   if (text_encoder != "gpu" && text_encoder != "cpu") {
     fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu or cpu", text_encoder);
@@ -105,6 +106,10 @@ void PictureOptions::check() const {
 }
 
 PipelineConfig PictureOptions::config(int groups) const {
+  if (dtype == "f16" && groups > 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "--dtype f16 computes a step on one GPU: --cfg-ranks wants bf16");
+  }
   const bool divided = !sp.empty();
   if (!divided && (!machines.empty() || (ranks != 0 && ranks != groups))) {
     fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide {}",

@@ -18,7 +18,7 @@ int64_t next_part(int64_t left, int64_t most, int64_t unit) {
 
 std::vector<BlockChunk> chunks_of(Block block, int64_t most) {
   if (block.packed()) block = {.row_bytes = block.bytes()};
-  constexpr int64_t kLine = 128;  // bytes that a copy begins at
+  constexpr int64_t kLine = 128;  // pieces of a row begin at multiples of so many bytes
   const int64_t some = std::max<int64_t>(1, most / std::max<int64_t>(block.row_bytes, 1));
   std::vector<BlockChunk> chunks;
   for (int64_t r = 0; r < block.rows;) {

@@ -66,11 +66,12 @@ std::vector<float> load_row(const TensorView& view, int64_t r) {
 }
 
 void store_row(const TensorView& view, int64_t r, const std::vector<float>& row) {
-  std::vector<float> values = row;
-  if (view.dtype == DType::f16) {
-    constexpr float kMost = 65504;
-    for (float& v : values) v = std::clamp(v, -kMost, kMost);
+  if (view.dtype != DType::f16) {
+    return quantize_row(view.dtype, row.data(), view.row(r), view.cols());
   }
+  constexpr float kMost = 65504;
+  std::vector<float> values = row;
+  for (float& v : values) v = std::clamp(v, -kMost, kMost);
   quantize_row(view.dtype, values.data(), view.row(r), view.cols());
 }
 

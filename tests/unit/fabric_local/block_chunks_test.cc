@@ -43,8 +43,8 @@ TEST(BlockChunks, CoverEveryByteOnceWithinTheLimit) {
   }
 }
 
-// A short copy into a GPU waits for computation there (docs/log/gpu-notes.md), so none is left
-// over.
+// A short packed copy into a GPU may wait for computation there (docs/log/gpu-notes.md), so none is
+// left over.
 TEST(BlockChunks, NoChunkIsAShortRemainder) {
   for (const int64_t most : {256 << 10, 1 << 20}) {
     for (const int64_t row : {64, 3072, 5000, 65536, 200000}) {

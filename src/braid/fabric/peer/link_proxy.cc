@@ -134,11 +134,17 @@ bool LinkProxy::collect() {
   taken_.clear();
   {
     std::lock_guard lock(mutex_);
-    for (Job* job : jobs_) {
-      if (!job->is_asked() || job->is_under_way()) continue;
-      job->take();
-      taken_.push_back(job);
-    }
+    // A request that comes between two looks may follow another that the look had passed: two equal
+    // looks have no such gap.
+    size_t seen = 0;
+    do {
+      seen = taken_.size();
+      taken_.clear();
+      for (Job* job : jobs_) {
+        if (job->is_asked() && !job->is_under_way()) taken_.push_back(job);
+      }
+    } while (taken_.size() != seen);
+    for (Job* job : taken_) job->take();
   }
   for (Job* job : taken_) begin(*job);
   return !taken_.empty();

@@ -64,8 +64,9 @@ class GemmStore {
 
 // Whether this machine has the library.
 bool gemm_available();
-// The type of a product's operands that no kernel for few tokens takes. In networks without a batch
-// axis: f32 where x and weights are f32, f16 where weights are f16 and x is f16 or f32.
+// The operands' type of a product that goes to the library at any number of rows; none: kernels for
+// few tokens may take the product. Without a batch axis: f32 where x and weights are f32, f16 where
+// weights are f16 and x is f16 or f32.
 std::optional<DType> dense_product(TypeList in);
 KernelInfo gemm_info(const Op& op, TypeList in, TypeList out);
 // A shape's first bind runs its product once. The store outlives the launch.

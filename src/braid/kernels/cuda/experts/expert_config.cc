@@ -20,16 +20,16 @@ bool fills_with_tiles(const ExpertShape& s, const ExpertDevice& device) {
   const auto E = static_cast<double>(s.experts);
   const double chosen = E * (1 - std::pow(1 - 1 / E, static_cast<double>(s.rows)));
   const int64_t parts = ceil_div(s.n, int64_t{s.gated ? kTileColumns / 2 : kTileColumns});
-  const double tiles =
-      (chosen + static_cast<double>(s.rows / kTileRows)) * static_cast<double>(parts);
+  const int64_t whole = s.rows / kTileRows;
+  const double tiles = (chosen + static_cast<double>(whole)) * static_cast<double>(parts);
   return 10 * tiles >= 9.0 * device.num_sms;
 }
 
 }  // namespace
 
 bool tiles_take(const ExpertShape& s, const ExpertDevice& device) {
-  return device.compute_capability == 90 && s.dtype == DType::bf16 && s.aligned && s.by_begin &&
-         s.k % kTileK == 0 && s.n % 8 == 0;
+  return device.compute_capability == 90 && s.dtype == DType::bf16 && s.aligned && s.y_aligned &&
+         s.by_begin && s.k % kTileK == 0 && s.n % 8 == 0;
 }
 
 ExpertConfig choose_experts_form(const ExpertShape& s, const ExpertDevice& device) {

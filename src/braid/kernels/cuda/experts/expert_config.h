@@ -29,8 +29,9 @@ struct ExpertShape {
   int64_t rows = 1;         // capacity over all experts
   int64_t rows_of_one = 1;  // each expert's capacity
   bool gated = false;
-  bool aligned = true;   // rows of x, y and weights start at multiples of 16 bytes
-  bool by_begin = true;  // rows lie by expert; else each expert has all rows
+  bool aligned = true;    // rows of x and weights start at multiples of 16 bytes
+  bool y_aligned = true;  // rows of y likewise: tiles want that
+  bool by_begin = true;   // rows lie by expert; else each expert has all rows
 };
 
 struct ExpertDevice {

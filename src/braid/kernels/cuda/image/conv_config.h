@@ -32,8 +32,8 @@ struct ConvConfig {
   int block_n = 64;  // channels per tile
   int block_k = 16;
   int stages = 1;  // in shared memory
-  // wgmma alone: a tile's pixels are a patch as wide, with block_m / patch_width rows; and a pair
-  // of CTAs shares either pixels or channels.
+  // wgmma alone: a tile's pixels are a patch of patch_width columns and block_m / patch_width rows;
+  // and a pair of CTAs shares either pixels or channels.
   int patch_width = 0;
   bool shares_pixels = false;
   bool operator==(const ConvConfig&) const = default;
@@ -46,7 +46,7 @@ ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& 
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with
 // kUnsupported, naming the desc, where sizes are beyond a launch. `compute_capability`: 90 is
-// Hopper, whose copy engine brings patches of neighbours, so that strided pixels take mma there.
+// Hopper. Its copy engine brings patches of neighbouring pixels, so a stride above 1 takes mma.
 ConvConfig choose(const ConvDesc& desc, int compute_capability);
 
 std::string to_string(const ConvDesc& desc);      // "bf16 1048576 x 128, 9 x 128"

@@ -301,7 +301,9 @@ void plain_dense_attention(const OpCall& call, LaunchContext context) {
 
 void softmax_rows(const SoftmaxRows& p, const LaunchContext& context) {
   if (p.rows == 0) return;
-  // Few rows at a time where they are long, so that L2 holds them between the two readings.
+  BRAID_CHECK(p.stride % 4 == 0 && p.stride < (int64_t{1} << 30), "softmax: rows {} apart",
+              p.stride);
+  // Above 32,768 keys an SM has fewer rows under way, so L2 holds them between the two readings.
   const auto run = [&]<int kThreads>() {
     launch_kernel(context, softmax_kernel<kThreads>, dim3(static_cast<unsigned>(p.rows)),
                   dim3(kThreads), 0, p);

@@ -13,7 +13,8 @@ void plain_dense_attention(const OpCall& call, LaunchContext context);
 // Allows the kernel for a dtype and head its shared memory; once, outside capture.
 void load_plain_dense_attention(DType dtype, int64_t head_dim);
 
-// P = softmax(scale * S) over rows of `keys` numbers, `stride` apart: S f32, P bf16.
+// P = softmax(scale * S) over rows of `keys` numbers, `stride` apart, a multiple of
+// 4: S f32, at a multiple of 16 bytes; P bf16, at a multiple of 8.
 struct SoftmaxRows {
   const float* scores = nullptr;  // [rows, stride]
   void* weights = nullptr;        // bf16 [rows, stride]; columns from `keys` on become 0

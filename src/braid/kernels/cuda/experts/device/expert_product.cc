@@ -30,7 +30,7 @@ ExpertShape expert_shape(const ExpertProduct& p) {
     fail(ErrorCode::kUnsupported, "experts: rows of x of {} elements beside weights in {}",
          p.x_stride, name(shape.dtype));
   }
-  shape.aligned = shape.aligned && whole(p.y, 2 * p.y_stride);
+  shape.y_aligned = whole(p.y, 2 * p.y_stride);
   return shape;
 }
 

@@ -154,7 +154,7 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int units, int ra
   }
 }
 
-// Adds a weight's bias to the sums of its columns: `count` of eight columns each.
+// Adds a weight's bias to the sums of its columns: acc has kCount blocks of eight columns.
 template <int kCount>
 __device__ inline void add_bias(const ExpertProduct& p, const ExpertWeight& w, int expert,
                                 int first, float* acc) {
