@@ -166,8 +166,10 @@ BoundKernel bind_both(const LaunchArgs& args, Scratch& segments, Scratch& decode
   return bind_segments(args, segments, bind_decode(args, decode, decode_count(args.call, spans)));
 }
 
-BoundKernel bind_plain(const LaunchArgs& args) {
-  return [&call = args.call,
+}  // namespace
+
+BoundKernel bind_plain_attention(const LaunchArgs& args, std::shared_ptr<DeviceMemory> turns) {
+  return [&call = args.call, turns,
           sequences = args.live(BatchAxis::sequence)](const LaunchContext& context) {
     plain_attention({.q = call.in[kQ],
                      .k_cache = call.in[kCacheK],
@@ -177,12 +179,11 @@ BoundKernel bind_plain(const LaunchArgs& args) {
                      .page_table = call.in[kPageTable],
                      .out = call.out[0],
                      .sequences = sequences,
-                     .attrs = call.attrs<ops::AttentionAttrs>()},
+                     .attrs = call.attrs<ops::AttentionAttrs>(),
+                     .turns = turns ? reinterpret_cast<const uint64_t*>(turns->data()) : nullptr},
                     context);
   };
 }
-
-}  // namespace
 
 void add_attention_kernels(KernelTable& table) {
   const auto scratch = std::make_shared<Scratch>(), decodes = std::make_shared<Scratch>();
@@ -216,7 +217,7 @@ void add_attention_kernels(KernelTable& table) {
       case Choice::plain:
         break;
     }
-    return bind_plain(args);
+    return bind_plain_attention(args, nullptr);
   };
   table.add(ops::kAttention.kind, {.info = info, .bind = bind});
 }

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <optional>
+
+#include "braid/backend/backend.h"
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/attention/paged_call.h"
 #include "braid/kernels/cuda/bind.h"
@@ -38,9 +42,14 @@ bool takes_segments(const ops::AttentionAttrs& attrs, TypeList in, const ValueTy
 DecodeDevice decode_device_of(const DeviceInfo& device);
 DecodeDesc decode_desc(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out);
 
+// The plain kernel, for any shape. With dual chunks `turns` holds rope_turns(), else it is null.
+BoundKernel bind_plain_attention(const LaunchArgs& args, std::shared_ptr<DeviceMemory> turns);
+
 // Attention with dual chunks (ops/dual_chunks.h).
 KernelInfo dual_attention_info(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out,
                                const DeviceInfo& device);
 BoundKernel bind_dual_attention(const LaunchArgs& args, Scratch& segments, Scratch& decode);
+// Fails with kUnsupported where attention over divided tokens has dual chunks.
+void refuse_divided_chunks(const std::optional<ops::DualChunks>& dual);
 
 }  // namespace braid::cuda

@@ -211,25 +211,15 @@ BoundKernel bind_states(const LaunchArgs& args, Scratch& scratch) {
       };
 }
 
-BoundKernel bind_plain(const LaunchArgs& args) {
-  const auto& attrs = args.call.attrs<AttentionAttrs>();
-  return [&call = args.call, turns = turns_table(args, attrs.dual->rope, {}),
-          sequences = args.live(BatchAxis::sequence)](const LaunchContext& context) {
-    plain_attention({.q = call.in[kQ],
-                     .k_cache = call.in[kCacheK],
-                     .v_cache = call.in[kCacheV],
-                     .q_start = call.in[kQStart],
-                     .kv_len = call.in[kKvLen],
-                     .page_table = call.in[kPageTable],
-                     .out = call.out[0],
-                     .sequences = sequences,
-                     .attrs = call.attrs<AttentionAttrs>(),
-                     .turns = reinterpret_cast<const uint64_t*>(turns->data())},
-                    context);
-  };
-}
-
 }  // namespace
+
+void refuse_divided_chunks(const std::optional<ops::DualChunks>& dual) {
+  if (!dual) return;
+  fail(ErrorCode::kUnsupported,
+       "dual chunk attention over divided tokens (--sp) is not supported on GPUs: at most {} "
+       "tokens, or divide heads (--tp)",
+       dual->plain());
+}
 
 KernelInfo dual_attention_info(const AttentionAttrs& attrs, TypeList in, const ValueType& out,
                                const DeviceInfo& device) {
@@ -256,7 +246,8 @@ BoundKernel bind_dual_attention(const LaunchArgs& args, Scratch& segments, Scrat
     case Choice::plain:
       break;
   }
-  return bind_plain(args);
+  return bind_plain_attention(args,
+                              turns_table(args, args.call.attrs<AttentionAttrs>().dual->rope, {}));
 }
 
 }  // namespace braid::cuda

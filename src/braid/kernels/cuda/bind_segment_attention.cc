@@ -10,6 +10,7 @@
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/bind_attention.h"
 #include "braid/kernels/cuda/decode/device/plain_segments.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/kernels/cuda/sequence_views.h"
@@ -320,13 +321,7 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
 
 KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
   const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
-  if (attrs.dual) {
-    fail(ErrorCode::kUnsupported,
-         "dual chunk attention over divided tokens (--sp) is not supported on GPUs: at most {} "
-         "tokens, "
-         "or divide heads (--tp)",
-         attrs.dual->plain());
-  }
+  refuse_divided_chunks(attrs.dual);
   const AttentionDesc desc = desc_of(attrs, in[kQ]);
   if (is_fast(desc)) {
     return {.name = "segment_attention.cuda",

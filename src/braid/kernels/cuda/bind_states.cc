@@ -1,17 +1,12 @@
 // Binds attention over a rank's keys, and the merge of all ranks' states.
 #include "braid/kernels/cuda/bind.h"
+#include "braid/kernels/cuda/bind_attention.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 
 namespace braid::cuda {
 namespace {
 
 enum Input : size_t { kQ, kCacheK, kCacheV, kSlots, kRows, kBegin, kEnd };
-
-DecodeDevice decode_device_of(const DeviceInfo& device) {
-  return {.compute_capability = device.compute_capability,
-          .num_sms = device.num_sms,
-          .shared_bytes = static_cast<int>(device.shared_memory_per_cta)};
-}
 
 std::optional<DecodeConfig> choose_config(const DecodeDesc& desc, const DeviceInfo& device) {
   try {
@@ -28,13 +23,7 @@ ValueType type_of(const TensorView& view) {
 
 KernelInfo state_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
   const auto& attrs = op.attrs.as<ops::AttentionStateAttrs>();
-  if (attrs.attention.dual) {
-    fail(ErrorCode::kUnsupported,
-         "dual chunk attention over divided tokens (--sp) is not supported on GPUs: at most {} "
-         "tokens, "
-         "or divide heads (--tp)",
-         attrs.attention.dual->plain());
-  }
+  refuse_divided_chunks(attrs.attention.dual);
   const DecodeDesc desc = state_desc(attrs.attention, in[kQ], in[kCacheK], in[kSlots]);
   return {choose_config(desc, device) ? "attention_state.decode" : "attention_state.plain", 0};
 }
