@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <numbers>
-#include <span>
 
 #include "braid/base/error.h"
+#include "braid/kernels/cpu/attention/dual_decode.h"
 #include "braid/kernels/cpu/attention/kernels.h"
 
 namespace braid::cpu {
@@ -176,32 +176,12 @@ class Decode {
     c.cold = cold;
     c.next_end = std::min(plan.end, c.end + kChunkKeys);
     c.state = states + (i * p_.q_heads + heads.begin) * state_floats(p_.cache.head_dim);
-    if (p_.dual) return run_dual(c, p_.kv_len[s] - 1);
-    chunk_(c);
-  }
-
-  // The keys of each dual chunk with the query as it meets them, in a single state.
-  void run_dual(const DecodeChunk& all, int64_t position) const {
-    constexpr int kHeads = 4;
-    const int64_t D = p_.cache.head_dim;
-    const std::span frequencies(p_.frequencies, static_cast<size_t>(p_.dual->rope.rotary_dim / 2));
-    alignas(64) float q[kHeads * kMaxHeadDim];
-    DecodeChunk c = all;
-    c.q = q;
-    c.score.scale *= static_cast<float>(p_.dual->growth(position));
-    for (int h = 0; h < all.heads; h += kHeads) {
-      c.heads = std::min(kHeads, all.heads - h);
-      c.state = all.state + h * state_floats(D);
-      for (c.begin = all.begin; c.begin < all.end; c.begin = c.end) {
-        c.end = std::min(all.end, p_.dual->chunk_end(c.begin));
-        c.resume = c.begin > all.begin;
-        c.cold = all.cold && h == 0;
-        std::copy_n(all.q + h * D, c.heads * D, q);
-        ops::turn_heads(p_.dual->rope, frequencies, p_.dual->moves(position, c.begin), c.heads, D,
-                        q);
-        chunk_(c);
+    if (!p_.dual) return chunk_(c);
+    decode_dual(*p_.dual, p_.frequencies, p_.kv_len[s] - 1, c, chunk_, [&](auto run) {
+      for (int64_t key = c.begin, end = 0; key < c.end; key = end) {
+        run(key, end = std::min(c.end, p_.dual->chunk_end(key)), key);
       }
-    }
+    });
   }
 
   void merge(int64_t s, const DecodePlan& plan, const float* states, Range heads) const {

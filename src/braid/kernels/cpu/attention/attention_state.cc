@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <span>
 
 #include "braid/base/error.h"
 #include "braid/kernels/cpu/attention/attention.h"
+#include "braid/kernels/cpu/attention/dual_decode.h"
 #include "braid/kernels/cpu/attention/kernels.h"
 
 namespace braid::cpu {
@@ -43,34 +43,18 @@ void merge_chunks(const float* states, int64_t stride, int64_t chunks, int64_t D
   out[D + 1] = top * kNatural;
 }
 
-// The keys of each dual chunk with query t as the query meets them, in a single state.
+// As decode_dual, for query t: p.begin holds each chunk's first key, then the query's position.
 void run_dual(const AttentionStateParams& p, int64_t t, const DecodeChunk& all,
-              void (*chunk_kernel)(const DecodeChunk&)) {
-  constexpr int kHeads = 4;
-  const int64_t D = p.cache.head_dim;
-  const std::span frequencies(p.frequencies, static_cast<size_t>(p.dual->rope.rotary_dim / 2));
+              void (*kernel)(const DecodeChunk&)) {
   const int64_t position = p.begin[p.chunks * p.queries + t];
-  alignas(64) float q[kHeads * kMaxHeadDim];
-  DecodeChunk c = all;
-  c.q = q;
-  c.score.scale *= static_cast<float>(p.dual->growth(position));
-  for (int h = 0; h < all.heads; h += kHeads) {
-    c.heads = std::min(kHeads, all.heads - h);
-    c.state = all.state + h * state_floats(D);
-    c.resume = false;
+  decode_dual(*p.dual, p.frequencies, position, all, kernel, [&](auto run) {
     for (int64_t n = 0; n < p.chunks; ++n) {
-      const int64_t end = n + 1 < p.chunks ? p.begin[(n + 1) * p.queries + t] : all.end;
-      c.begin = std::max<int64_t>(all.begin, p.begin[n * p.queries + t]);
-      c.end = std::min(all.end, end);
-      if (c.begin >= c.end) continue;
-      c.cold = all.cold && h == 0;
-      std::copy_n(all.q + h * D, c.heads * D, q);
-      ops::turn_heads(p.dual->rope, frequencies, p.dual->moves(position, n * p.dual->chunk),
-                      c.heads, D, q);
-      chunk_kernel(c);
-      c.resume = true;
+      const int64_t next = n + 1 < p.chunks ? p.begin[(n + 1) * p.queries + t] : all.end;
+      const int64_t begin = std::max<int64_t>(all.begin, p.begin[n * p.queries + t]);
+      const int64_t end = std::min(all.end, next);
+      if (begin < end) run(begin, end, n * p.dual->chunk);
     }
-  }
+  });
 }
 
 }  // namespace
