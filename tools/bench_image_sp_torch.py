@@ -4,16 +4,16 @@
   tools/bench_image_sp_torch.py configs/flux-1-dev.json --ranks 4 --size 1024,2048 \\
       --case xdit:ulysses,xdit:ring:graph,diffusers:ulysses:compile+graph
 
-A case is PEER:MODE or PEER:MODE:WAY; cases run in the order given, each at every size. Peers:
-diffusers is `enable_parallelism` with a ContextParallelConfig; xdit is the transformer of xDiT's
-runner of Flux.1, with the runtime state that xDiT makes for a FluxPipeline. Modes: ulysses, ring,
-usp (ulysses over 2 ranks, rings over the others). Ways: eager; compile, torch.compile by block;
-graph, the step replayed as a CUDA graph; compile+graph, a compiled step, then its graph. Attention
-is cuDNN's for diffusers, and xDiT's own choice for xDiT, printed. Weights and inputs are those of
-bench_image_torch.py, a process for each GPU. Each step is compared with one GPU's. Times are the
-slowest rank's medians, inputs and velocity on the GPU. After --seconds nothing more is timed; with
---begin FILE, nothing but imports happens before FILE exists. --device cpu runs the same calls
-without GPUs: cuDNN's attention is then a kernel of the CPU.
+A case is PEER:MODE, PEER:MODE:WAY or PEER:MODE:WAY:SIZE; cases run in the order given, each at its
+own size or at every --size. Peers: diffusers is `enable_parallelism` with a ContextParallelConfig;
+xdit is the transformer of xDiT's runner of Flux.1, with the runtime state that xDiT makes for a
+FluxPipeline. Modes: ulysses, ring, usp (ulysses over 2 ranks, rings over the others). Ways: eager;
+compile, torch.compile by block; graph, the step replayed as a CUDA graph; compile+graph, a compiled
+step, then its graph. Attention is cuDNN's for diffusers, and xDiT's own choice for xDiT, printed.
+Weights and inputs are those of bench_image_torch.py, a process for each GPU. Each step is compared
+with one GPU's. Times are the slowest rank's medians, inputs and velocity on the GPU. After
+--seconds nothing more is timed; with --begin FILE, nothing but imports happens before FILE exists.
+--device cpu runs the same calls without GPUs: cuDNN's attention is then a kernel of the CPU.
 """
 
 import argparse
@@ -206,7 +206,7 @@ class Bench:
         self.say(f"{size} x {size}, {name}: {ms:.2f} ms{self.difference(size, velocity)}, "
                  f"the first {first:.1f} s")
 
-    def case(self, peer, mode, way):
+    def case(self, peer, mode, way, sizes):
         name = f"{peer} {mode} over {self.options.ranks}"
         model, state = divided(self.config, peer, mode, self.options.ranks, self.cpu, self.weights)
         if state:
@@ -224,10 +224,10 @@ class Bench:
                     split_text_embed_in_sp=True)
             return lambda: model(**self.inputs[size])
         if way != "graph":
-            for size in self.options.size:
+            for size in sizes:
                 self.measure(lambda: step(size), size, name)
         if "graph" in way:
-            for size in self.options.size:
+            for size in sizes:
                 self.measure(lambda: as_graph(step(size)), size, f"{name}, one CUDA graph")
 
 
@@ -238,7 +238,7 @@ def work(rank, options, config):
                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(options.port))
     torch._dynamo.config.recompile_limit = 64
     library = without_gpus() if cpu else None  # in force as long as it lives
-    for peer, _, way in options.case:
+    for peer, _, way, _ in options.case:
         class_of(peer)
         if "compile" in way:
             importlib.import_module("torch._inductor.async_compile").maybe_warm_pool()
@@ -249,10 +249,11 @@ def work(rank, options, config):
     dist.init_process_group("gloo" if cpu else "nccl", rank=rank, world_size=options.ranks)
     bench = Bench(rank, options, config)
     bench.say(f"torch {torch.__version__}, diffusers {diffusers.__version__}, "
-              f"{options.ranks} x {'CPU' if cpu else torch.cuda.get_device_name()}")
-    for peer, mode, way in options.case:
+              f"{options.ranks} x {'CPU' if cpu else torch.cuda.get_device_name()}, weights and one "
+              f"GPU's velocities after {time.perf_counter() - bench.began:.1f} s")
+    for peer, mode, way, size in options.case:
         try:
-            bench.case(peer, mode, way)
+            bench.case(peer, mode, way, [size] if size else options.size)
         except Exception as error:  # of one case: the next may succeed
             text = " ".join(str(error).split())[:500]
             print(f"rank {rank}, {peer} {mode} {way}: {type(error).__name__}: {text}", flush=True)
@@ -267,11 +268,12 @@ def cases(text):
     found = []
     for case in text.split(","):
         parts = case.split(":") + (["eager"] if case.count(":") == 1 else [])
+        size = int(parts.pop()) if len(parts) == 4 and parts[3].isdigit() else None
         if len(parts) != 3 or any(x not in known for x, known in zip(parts, (PEERS, MODES, WAYS))):
             raise argparse.ArgumentTypeError(
-                f"{case}: a case is PEER:MODE:WAY; peers are {', '.join(PEERS)}, modes "
+                f"{case}: a case is PEER:MODE:WAY:SIZE; peers are {', '.join(PEERS)}, modes "
                 f"{', '.join(MODES)}, ways {', '.join(WAYS)}")
-        found.append(parts)
+        found.append((*parts, size))
     return found
 
 
@@ -280,7 +282,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--case", type=cases, default=cases("diffusers:ulysses"),
-                        help="PEER:MODE or PEER:MODE:WAY; several with commas")
+                        help="PEER:MODE, PEER:MODE:WAY or PEER:MODE:WAY:SIZE; several with commas")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--size", default="1024")
     parser.add_argument("--rounds", type=int, default=5)
@@ -290,8 +292,9 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--port", type=int, default=29511)
     options = parser.parse_args()
-    options.size = [int(size) for size in options.size.split(",")]
-    if options.device == "cpu" and any("graph" in way for _, _, way in options.case):
+    sizes = [int(size) for size in options.size.split(",")]
+    options.size = list(dict.fromkeys(sizes + [size for *_, size in options.case if size]))
+    if options.device == "cpu" and any("graph" in way for _, _, way, _ in options.case):
         parser.error("a CUDA graph wants GPUs")
     config = json.load(open(options.file))["transformer"]
     if options.blocks:
