@@ -1,8 +1,8 @@
 #pragma once
 
+#include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/pointwise/device/vector.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
-#include "braid/kernels/cuda/ptx/mma.h"
 
 // Shared by convolution kernels: a pixel's neighbours, and the end of a sum.
 namespace braid::cuda {
@@ -75,12 +75,8 @@ __device__ inline float bias_of(const ConvArgs& a, int o) {
   return bias[0];
 }
 
-__device__ inline float silu(float x) {
-  return x * ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * x));
-}
-
 __device__ inline float finish(const ConvArgs& a, float sum) {
-  return a.silu ? silu(sum) : sum;
+  return a.silu ? activate(false, sum) : sum;
 }
 
 // Two neighbouring channels of bf16 outputs, from channel o on, an even number.

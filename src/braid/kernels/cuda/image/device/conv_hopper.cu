@@ -233,7 +233,7 @@ __device__ inline void consume(const HopperArgs& h, HopperSmem<kN>& s, int rank,
           }
           if (a.silu) {
 #pragma unroll
-            for (int e = 0; e < 8; ++e) y[e] = silu(y[e]);
+            for (int e = 0; e < 8; ++e) y[e] = activate(false, y[e]);
           }
           if (adds) {
             float add[8];

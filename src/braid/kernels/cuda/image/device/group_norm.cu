@@ -4,9 +4,9 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/pointwise/device/vector.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
-#include "braid/kernels/cuda/ptx/mma.h"
 
 namespace braid::cuda {
 namespace {
@@ -34,6 +34,28 @@ struct Args {
   bool silu;
 };
 
+// Calls f(p, c) for every step-th pixel p from `first` to `end`, with V channels c of x from v * V.
+template <class T, int V, class F>
+__device__ inline void for_pixels(const T* x, int channels, int v, int64_t first, int64_t end,
+                                  int step, const F& f) {
+  for (; first < end; first += kAhead * step) {
+    Packed<T, V> in[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t p = first + k * step;
+      if (p < end) in[k] = load_packed<T, V>(x + p * channels + v * V);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t p = first + k * step;
+      if (p >= end) break;
+      float c[V];
+      widen(in[k], c);
+      f(p, c);
+    }
+  }
+}
+
 // Threads are vectors with V channels, side by side until they fill the CTA, then pixel by pixel.
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
@@ -49,26 +71,15 @@ __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
     const int v = i % vectors;
     const float middle = widen(x[v / of_group * of_group * V]);
     float sum = 0, squares = 0;
-    for (int64_t first = begin + i / vectors; first < end; first += kAhead * at_a_time) {
-      Packed<T, V> in[kAhead];
+    const auto count = [&](int64_t, const float(&c)[V]) {
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        const int64_t p = first + k * at_a_time;
-        if (p < end) in[k] = load_packed<T, V>(x + p * a.channels + v * V);
+      for (int j = 0; j < V; ++j) {
+        const float d = c[j] - middle;
+        sum += d;
+        squares += d * d;
       }
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (first + k * at_a_time >= end) break;
-        float c[V];
-        widen(in[k], c);
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          const float d = c[j] - middle;
-          sum += d;
-          squares += d * d;
-        }
-      }
-    }
+    };
+    for_pixels<T, V>(x, a.channels, v, begin + i / vectors, end, at_a_time, count);
     sums[i] = {sum, squares};
   }
   __syncthreads();
@@ -165,27 +176,15 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Args a, int64_t per_cta
     float w[V], b[V];
     load_constant(a.w, a.w_dtype, v * V, w);
     load_constant(a.b, a.b_dtype, v * V, b);
-    for (int64_t first = begin + i / vectors; first < end; first += kAhead * at_a_time) {
-      Packed<T, V> in[kAhead];
+    const auto apply = [&](int64_t p, float(&c)[V]) {
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        const int64_t p = first + k * at_a_time;
-        if (p < end) in[k] = load_packed<T, V>(x + p * a.channels + v * V);
+      for (int j = 0; j < V; ++j) {
+        c[j] = (c[j] - scale.x) * scale.y * w[j] + b[j];
+        if (a.silu) c[j] = activate(false, c[j]);
       }
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        const int64_t p = first + k * at_a_time;
-        if (p >= end) break;
-        float c[V];
-        widen(in[k], c);
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          c[j] = (c[j] - scale.x) * scale.y * w[j] + b[j];
-          if (a.silu) c[j] *= ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * c[j]));
-        }
-        store(y + p * a.channels + v * V, c);
-      }
-    }
+      store(y + p * a.channels + v * V, c);
+    };
+    for_pixels<T, V>(x, a.channels, v, begin + i / vectors, end, at_a_time, apply);
   }
 }
 

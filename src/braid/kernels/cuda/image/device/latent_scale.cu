@@ -4,10 +4,10 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/pointwise/device/operand.h"
 #include "braid/kernels/cuda/pointwise/device/vector.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
-#include "braid/kernels/cuda/ptx/mma.h"
 
 namespace braid::cuda {
 namespace {
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) kernel(const __grid_constant__ Args 
 #pragma unroll
     for (int j = 0; j < V; ++j) {
       x[j] = x[j] * scale[j] + shift[j];
-      if (a.silu) x[j] *= ptx::reciprocal(1 + ptx::exp2_approx(-ptx::kLog2E * x[j]));
+      if (a.silu) x[j] = activate(false, x[j]);
     }
     store(static_cast<T*>(a.y) + at * V, x);
   }
