@@ -2,7 +2,7 @@
 
 #include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/experts/device/expert_args.h"
-#include "braid/kernels/cuda/experts/device/expert_blocks.cuh"
+#include "braid/kernels/cuda/experts/device/expert_pieces.cuh"
 #include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/linear/device/weight_steps.cuh"
 #include "braid/kernels/cuda/ptx/barrier.h"
@@ -18,7 +18,7 @@ struct StreamUnit {
   int expert, column, count;
   int64_t first;  // row of y
 
-  __device__ StreamUnit(const ExpertProduct& p, const ExpertBlocks& blocks, int unit, int parts,
+  __device__ StreamUnit(const ExpertProduct& p, const ExpertPieces& blocks, int unit, int parts,
                         int live) {
     // Units of the same weights are neighbours: L2 then has the weights.
     expert = blocks.expert_of(unit, p.experts, parts);
@@ -26,7 +26,7 @@ struct StreamUnit {
     const int local = unit - blocks.before[expert] * parts;
     column = local / own * (p.gated ? kStreamUnitRows / 2 : kStreamUnitRows);
     const int row = local % own * kStreamBlockRows;
-    count = min(kStreamBlockRows, ExpertBlocks::rows_of(p, expert, live) - row);
+    count = min(kStreamBlockRows, ExpertPieces::rows_of(p, expert, live) - row);
     first = row + (p.begin ? __ldcg(p.begin + expert) : 0);
   }
 };
@@ -209,7 +209,7 @@ template <DType kType, bool kAligned>
 __global__ void __launch_bounds__(kStreamThreads, 2)
     expert_stream_kernel(const __grid_constant__ StreamArgs a) {
   __shared__ float sums[kExpertWarps][kStreamUnitRows][kSumsPitch];
-  __shared__ ExpertBlocks blocks;
+  __shared__ ExpertPieces blocks;
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const ExpertProduct& p = a.p;
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2)
   const int group = warp / a.ways, way = warp % a.ways, groups = kExpertWarps / a.ways;
   const int columns = p.gated ? kStreamUnitRows / 2 : kStreamUnitRows;
   const int parts = (p.n + columns - 1) / columns, units = blocks.before[p.experts] * parts;
-  const int live = p.begin ? 0 : ExpertBlocks::live_rows(p);
+  const int live = p.begin ? 0 : ExpertPieces::live_rows(p);
   for (int u = static_cast<int>(blockIdx.x) * groups + group; u < units;
        u += static_cast<int>(gridDim.x) * groups) {
     const StreamUnit unit(p, blocks, u, parts, live);

@@ -5,7 +5,7 @@
 #include "braid/backend/cuda/tensor_map.h"
 #include "braid/kernels/cuda/activation.cuh"
 #include "braid/kernels/cuda/experts/device/expert_args.h"
-#include "braid/kernels/cuda/experts/device/expert_blocks.cuh"
+#include "braid/kernels/cuda/experts/device/expert_pieces.cuh"
 #include "braid/kernels/cuda/linear/device/cluster_launch.h"
 #include "braid/kernels/cuda/linear/device/output.cuh"
 #include "braid/kernels/cuda/ptx/cluster.h"
@@ -40,7 +40,7 @@ struct TileSmem {
   uint8_t ring[kTileStages][kStage];
   uint8_t store[8][kStoreBytes];  // [warp][16 rows, 64 columns] of y, swizzled
   uint64_t full[kTileStages], empty[kTileStages];
-  ExpertBlocks blocks;
+  ExpertPieces units;
 };
 constexpr int kSmemBytes = sizeof(TileSmem) + 1024;  // the ring begins at a multiple of 1024
 
@@ -65,7 +65,7 @@ struct Tile {
   int begin, count;  // rows, up to the expert's last; 0: nothing to do
   bool shared;       // the weights are both CTAs'
 
-  __device__ Tile(const ExpertProduct& p, const ExpertBlocks& units, int unit, int parts,
+  __device__ Tile(const ExpertProduct& p, const ExpertPieces& units, int unit, int parts,
                   int rank) {
     expert = units.expert_of(unit, p.experts);
     const int first = __ldcg(p.begin + expert);
@@ -102,7 +102,7 @@ __device__ inline void produce(const TileArgs& a, TileSmem& s, int units, int ra
   bool first = true;
   int used = 0;
   for (int u = static_cast<int>(blockIdx.x) / 2; u < units; u += static_cast<int>(gridDim.x) / 2) {
-    const Tile tile(p, s.blocks, u, each.parts, rank);
+    const Tile tile(p, s.units, u, each.parts, rank);
     // Eight threads share a row, 16 bytes each: rows thread / 8 + 16 i.
     uint32_t from[kTileRows / 16];  // in x, in units of 16 bytes
     if constexpr (kGathered) {
@@ -233,7 +233,7 @@ __device__ inline void consume(const TileArgs& a, TileSmem& s, int units, int ra
   };
   Place place;
   for (int u = static_cast<int>(blockIdx.x) / 2; u < units; u += static_cast<int>(gridDim.x) / 2) {
-    const Tile tile(p, s.blocks, u, each.parts, rank);
+    const Tile tile(p, s.units, u, each.parts, rank);
     float acc[kTileColumns / 2];
     int last = 0;
     if (64 * group >= tile.count) {  // no rows: stages only pass
@@ -290,8 +290,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   ptx::cluster_sync();
   ptx::grid_dependency_wait();
-  s.blocks.make(a.p, Units(a.p));
-  const int units = s.blocks.before[a.p.experts];
+  s.units.make(a.p, Units(a.p));
+  const int units = s.units.before[a.p.experts];
   if (group == 0) {
     ptx::set_max_registers_down<40>();
     produce<kGathered>(a, s, units, rank);

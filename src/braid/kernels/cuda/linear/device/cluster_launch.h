@@ -27,7 +27,7 @@ void launch_clusters(const LaunchContext& context, void (*kernel)(const Args), i
   config.stream = context.stream;
   config.attrs = attributes;
   config.numAttrs = count;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, args), "linear launch");
+  check_cuda(cudaLaunchKernelEx(&config, kernel, args), "launch of clusters");
 }
 
 // Lets `kernel` use all shared memory of a CTA.

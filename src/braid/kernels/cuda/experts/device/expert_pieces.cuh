@@ -5,15 +5,15 @@
 
 namespace braid::cuda {
 
-// Blocks of work: expert e has the blocks before[e] to before[e + 1]. In shared memory; a whole CTA
-// makes the table.
-struct ExpertBlocks {
+// Pieces of work, blocks of rows or units as a kernel counts: expert e has the pieces before[e] to
+// before[e + 1]. In shared memory; a whole CTA makes the table.
+struct ExpertPieces {
   int before[ops::kMaxExperts + 1];
   int parts[32];
 
-  // blocks_of(rows): the blocks of an expert with as many rows.
-  template <class BlocksOf>
-  __device__ void make(const ExpertProduct& p, const BlocksOf& blocks_of) {
+  // pieces_of(rows): the pieces of an expert with as many rows.
+  template <class PiecesOf>
+  __device__ void make(const ExpertProduct& p, const PiecesOf& pieces_of) {
     const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
     const int lane = thread & 31, warp = thread / 32, E = p.experts;
     const int live = p.begin ? 0 : live_rows(p);
@@ -21,7 +21,7 @@ struct ExpertBlocks {
     const int each = (E + threads - 1) / threads;
     int own = 0;
     for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
-      own += blocks_of(rows_of(p, e, live));
+      own += pieces_of(rows_of(p, e, live));
     }
     int sum = own;
 #pragma unroll
@@ -35,18 +35,18 @@ struct ExpertBlocks {
     for (int w = 0; w < warp; ++w) at += parts[w];
     for (int e = thread * each; e < min(E, (thread + 1) * each); ++e) {
       before[e] = at;
-      at += blocks_of(rows_of(p, e, live));
+      at += pieces_of(rows_of(p, e, live));
     }
     if (thread == threads - 1) before[E] = at;
     __syncthreads();
   }
 
-  // Block b's expert, if each block counts as `scale` blocks.
-  __device__ int expert_of(int b, int E, int scale = 1) const {
-    int low = 0, high = E;  // before[low] <= b < before[high]
+  // The expert of unit u, where each piece is `each` units.
+  __device__ int expert_of(int u, int E, int each = 1) const {
+    int low = 0, high = E;  // before[low] * each <= u < before[high] * each
     while (high - low > 1) {
       const int middle = (low + high) / 2;
-      if (before[middle] * scale <= b) {
+      if (before[middle] * each <= u) {
         low = middle;
       } else {
         high = middle;
