@@ -68,19 +68,51 @@ TEST(CudaDense, GatedAdd) {
   }
 }
 
-// Where the sum leaves the range of f16, the largest numbers of its sign are stored.
+// Where a result leaves the range of f16, the largest numbers of its sign are stored.
 TEST(CudaDense, F16EndsAtItsLargestNumbers) {
   REQUIRE_DEVICE();
-  constexpr float kLarge = 8000;
+  constexpr DType kF16 = DType::f16;
+  uint32_t seed = 1;
   for (int64_t C : {9, 64, 3072}) {
-    const ValueType x{DType::f16, {300, C}}, m{DType::f32, {1, C}};
-    check({.def = &ops::kGatedAdd,
-           .attrs = Attrs::of(ops::GatedAddAttrs{}),
-           .in = {x, x, m},
-           .tolerance = 1e-3,
-           .magnitude = kLarge},
-          1);
+    const ValueType x{kF16, {300, C}}, m{DType::f32, {1, C}}, w{DType::f32, {C}};
+    const auto ends = [&](const OpDef& def, Attrs attrs, std::vector<ValueType> in, float magnitude,
+                          double tolerance) {
+      check({.def = &def,
+             .attrs = std::move(attrs),
+             .in = std::move(in),
+             .tolerance = tolerance,
+             .magnitude = magnitude},
+            seed++);
+    };
+    ends(ops::kGatedAdd, Attrs::of(ops::GatedAddAttrs{}), {x, x, m}, 8000, 1e-3);
+    ends(ops::kAdd, {}, {x, x}, 14000, 1e-3);
+    for (DType from : {kF16, DType::f32}) {
+      const ValueType y{from, {300, C}};
+      ends(ops::kLayerNorm,
+           Attrs::of(ops::LayerNormAttrs{.group = C, .scale_column = 0, .dtype = kF16}),
+           {y, kAbsent, kAbsent, m}, 8000, 1e-2);
+      ends(ops::kRmsNorm, Attrs::of(ops::RmsNormAttrs{.group = C, .dtype = kF16}), {y, w}, 8000,
+           1e-2);
+    }
   }
+  // Sums of products that nearly cancel: their error is the products'.
+  constexpr float kRoot = 300;
+  for (int64_t D : {16, 64}) {
+    check({.def = &ops::kRopeTable,
+           .attrs = Attrs::of(ops::RopeTableAttrs{.head_dim = D, .batch = 1}),
+           .in = {{kF16, {90, 3 * D}}, {DType::f32, {90, D}}},
+           .tolerance = 0.1,
+           .magnitude = kRoot},
+          seed++);
+  }
+  const ValueType q{kF16, {70, 3 * 64}}, w{DType::f32, {64}};
+  const ops::NormRopeTableAttrs attrs{.rope = {.head_dim = 64, .batch = 1}, .dtype = kF16};
+  check({.def = &ops::kNormRopeTable,
+         .attrs = Attrs::of(attrs),
+         .in = {q, w, q, w, {DType::f32, {70, 64}}},
+         .tolerance = 0.1,
+         .magnitude = kRoot},
+        seed);
 }
 
 TEST(CudaDense, Unary) {

@@ -2,14 +2,21 @@
 // so does one that copies directly. Streams and their graphs ask and wait by themselves.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "backend/cuda/queues.h"
 #include "backend/cuda/sequence/sequence_world.h"
 #include "braid/backend/cuda/device.h"
 #include "braid/backend/cuda/memory.h"
 #include "braid/backend/cuda/stream_words.h"
+#include "braid/fabric/peer/link_proxy.h"
 
 namespace braid::fabric {
 namespace {
@@ -188,6 +195,70 @@ TEST(ProxyDeadline, IsAnErrorAndAnAnswer) {
           << error.what();
     }
   }
+}
+
+// A path that moves nothing, and answers when the test says so.
+class HeldLink : public LinkProxy {
+ public:
+  explicit HeldLink(JobError& error)
+      : LinkProxy({.deadline = std::chrono::seconds(60), .error = error}, 1 << 20) {}
+  ~HeldLink() override { stop(); }
+  using LinkProxy::start;
+  void answer() { answers_ = true; }
+
+ private:
+  void begin(Job& job) override { job_ = &job; }
+  bool advance() override {
+    if (job_ != nullptr && answers_) std::exchange(job_, nullptr)->tell_done();
+    return job_ != nullptr;
+  }
+  void drain() override {}
+  std::string progress() const override { return ", 3 of 9 chunks"; }
+
+  Job* job_ = nullptr;
+  std::atomic<bool> answers_{false};
+};
+
+// The list leaves out a path whose lock is taken, so the test asks until the words come.
+bool comes_to_say(HeldLink& link, const std::string& words) {
+  const auto start = std::chrono::steady_clock::now();
+  while (link.describe_open() != words) {
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(5)) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(OpenRequests, AreNamedUntilTheirAnswer) {
+  if (gpus() == 0) GTEST_SKIP() << "no GPU";
+  JobError error;
+  HeldLink link(error);
+  const auto first = link.make_job(), second = link.make_job();
+  std::vector<std::byte> from(512), to(512);
+  first->set(
+      {{to.data(), from.data(), {.row_bytes = 40, .rows = 5, .dst_stride = 64, .src_stride = 40}},
+       {to.data() + 400, from.data(), {.row_bytes = 8}}});
+  first->set_name("push at 'block.3' with rank 1");
+  EXPECT_EQ(link.describe_open(), "");
+  first->ask();
+  const std::string open =
+      "; a transfer of 208 bytes from cuda:0, push at 'block.3' with rank 1, has not ended: ";
+  EXPECT_TRUE(comes_to_say(link, open + "not begun, 3 of 9 chunks")) << link.describe_open();
+  second->ask();
+  EXPECT_TRUE(comes_to_say(
+      link, open + "not begun, 3 of 9 chunks" +
+                "; a transfer of 0 bytes from cuda:0 has not ended: " + "not begun, 3 of 9 chunks"))
+      << link.describe_open();
+  *second->asked() = 0;
+  link.start();
+  EXPECT_TRUE(comes_to_say(link, open + "under way, 3 of 9 chunks")) << link.describe_open();
+  link.answer();
+  const auto start = std::chrono::steady_clock::now();
+  while (!first->take_answer()) {
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << "no answer";
+  }
+  EXPECT_TRUE(comes_to_say(link, "")) << link.describe_open();
+  error.rethrow();
 }
 
 // Who frees memory waits for the stream, with the lock that the proxy's copies want: a deadlock, if
