@@ -84,9 +84,6 @@ void PictureOptions::check() const {
   if (dtype != "bf16" && dtype != "f16" && dtype != "f32") {
     fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16, f16 or f32", dtype);
   }
-  if (dtype == "f16" && !sp.empty()) {
-    fail(ErrorCode::kInvalidArgument, "--dtype f16 computes a step on one GPU: --sp wants bf16");
-  }
   if (text_encoder != "gpu" && text_encoder != "cpu") {
     fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu or cpu", text_encoder);
   }
@@ -106,10 +103,6 @@ void PictureOptions::check() const {
 }
 
 PipelineConfig PictureOptions::config(int groups) const {
-  if (dtype == "f16" && groups > 1) {
-    fail(ErrorCode::kInvalidArgument,
-         "--dtype f16 computes a step on one GPU: --cfg-ranks wants bf16");
-  }
   const bool divided = !sp.empty();
   if (!divided && (!machines.empty() || (ranks != 0 && ranks != groups))) {
     fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide {}",

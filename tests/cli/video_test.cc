@@ -113,8 +113,6 @@ TEST_F(VideoTest, MistakesGetOneLine) {
   expect_refused("video" + kVideo + small + " -p x --fps 0", 2, "--fps is 0");
   expect_refused("video" + kVideo + small + " -p x --cfg-ranks 3", 2, "--cfg-ranks is 3");
   expect_refused("video" + kVideo + small + " -p x --cfg-ranks 2 --guidance 1", 2, "2 cfg ranks");
-  expect_refused("video" + kVideo + small + " -p x --cfg-ranks 2 --dtype f16", 2,
-                 "--cfg-ranks wants bf16");
   expect_refused("video" + kVideo + small + " -p x --sp ring --ranks 3 --cfg-ranks 2", 2,
                  "3 ranks make no 2 equal groups");
   expect_refused("video" + kVideo + small + " -p x --ranks 2", 2, "--ranks goes with --sp");

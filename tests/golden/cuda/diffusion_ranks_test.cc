@@ -10,8 +10,7 @@
 #include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
-#include "golden/diffusion/case.h"
-#include "golden/diffusion/differences.h"
+#include "golden/cuda/flux_velocity.h"
 #include "golden/diffusion/spoiled.h"
 #include "golden/support/forward.h"
 
@@ -58,7 +57,7 @@ std::vector<float> velocities(FluxTransformer& transformer, const Picture& p) {
 }
 
 // A small Flux with random weights; its heads of 64 run on tensor cores.
-PipelineParts small_flux() {
+PipelineParts small_flux(DType dtype = DType::bf16) {
   const std::string path = testing::TempDir() + "/tiny-flux-ranks.json";
   std::ofstream(path) << R"({
     "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
@@ -67,7 +66,7 @@ PipelineParts small_flux() {
                     "pooled_projection_dim": 32, "axes_dims_rope": [16, 24, 24]},
     "vae": {"latent_channels": 4, "block_out_channels": [64, 64], "norm_num_groups": 8,
             "use_post_quant_conv": false}})";
-  return random_flux(path, DType::bf16);
+  return random_flux(path, dtype);
 }
 
 // A transformer and what makes one on other devices.
@@ -86,6 +85,25 @@ struct Tolerance {
   double one_gpu = 0, cpu = 0;
 };
 
+// The meshes of every mode over these ranks, as one machine and as several.
+std::vector<SequenceMesh> all_meshes(int ranks, int64_t heads) {
+  std::vector<SequenceMesh> all;
+  for (int machines = 1; machines <= ranks; machines *= 2) {
+    const Topology topology{.machines = machines, .devices = ranks / machines};
+    for (SpMode mode : kSpModes) {
+      for (SequenceMesh& mesh : sequence_meshes(mode, topology, heads)) {
+        all.push_back(std::move(mesh));
+      }
+    }
+  }
+  return all;
+}
+
+std::string described(const SequenceMesh& mesh) {
+  return fmt::format("{}, {}, {}", to_string(mesh.topology), to_string(mesh.mode),
+                     to_string(mesh.degrees));
+}
+
 // Every mode over these ranks.
 void expect_one_gpus_velocity(const Model& model, DType dtype, int ranks, Tolerance tolerance) {
   FluxTransformer cpu = model.on({.threads = 2});
@@ -95,26 +113,18 @@ void expect_one_gpus_velocity(const Model& model, DType dtype, int ranks, Tolera
     on_cpu[p.text] = velocities(cpu, p);
     on_one[p.text] = velocities(one, p);
   }
-  int meshes = 0;
-  for (int machines = 1; machines <= ranks; machines *= 2) {
-    const Topology topology{.machines = machines, .devices = ranks / machines};
-    for (SpMode mode : kSpModes) {
-      for (const SequenceMesh& mesh : sequence_meshes(mode, topology, one.config().heads)) {
-        FluxTransformer divided =
-            model.on({.mesh = mesh, .device = gpus_for(ranks), .dtype = dtype});
-        ++meshes;
-        for (const Picture& p : kPictures) {
-          SCOPED_TRACE(fmt::format("{}, {}, {}, text {}, image {} x {}", to_string(topology),
-                                   to_string(mode), to_string(mesh.degrees), p.text, p.rows,
-                                   p.columns));
-          const auto got = velocities(divided, p);
-          EXPECT_LT(relative_rms(got, on_one[p.text]), tolerance.one_gpu);
-          EXPECT_LT(relative_rms(got, on_cpu[p.text]), tolerance.cpu);
-        }
-      }
+  const auto meshes = all_meshes(ranks, one.config().heads);
+  for (const SequenceMesh& mesh : meshes) {
+    FluxTransformer divided = model.on({.mesh = mesh, .device = gpus_for(ranks), .dtype = dtype});
+    for (const Picture& p : kPictures) {
+      SCOPED_TRACE(
+          fmt::format("{}, text {}, image {} x {}", described(mesh), p.text, p.rows, p.columns));
+      const auto got = velocities(divided, p);
+      EXPECT_LT(relative_rms(got, on_one[p.text]), tolerance.one_gpu);
+      EXPECT_LT(relative_rms(got, on_cpu[p.text]), tolerance.cpu);
     }
   }
-  EXPECT_GE(meshes, ranks);
+  EXPECT_GE(std::ssize(meshes), ranks);
 }
 
 class CudaDiffusionRanks : public testing::TestWithParam<int> {
@@ -124,12 +134,46 @@ class CudaDiffusionRanks : public testing::TestWithParam<int> {
   }
 };
 
-// On tensor cores, where a Hopper GPU's attention takes keys as they arrive.
-TEST_P(CudaDiffusionRanks, VelocitiesInBf16) {
-  const PipelineParts parts = small_flux();
-  expect_one_gpus_velocity(
-      {parts.transformer, *parts.transformer_weights, parts.random_transformer}, DType::bf16,
-      GetParam(), {0.01, 0.02});
+// On tensor cores, where a Hopper GPU's attention takes keys as they arrive. Numbers in f16 have
+// three bits more than in bf16.
+TEST_P(CudaDiffusionRanks, VelocitiesInBf16AndF16) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::bf16, Tolerance{0.01, 0.02}}, {DType::f16, {0.01 / 8, 0.02 / 8}}}) {
+    SCOPED_TRACE(name(dtype));
+    const PipelineParts parts = small_flux(dtype);
+    expect_one_gpus_velocity(
+        {parts.transformer, *parts.transformer_weights, parts.random_transformer}, dtype,
+        GetParam(), tolerance);
+  }
+}
+
+// As one GPU's beside diffusers: twice the error of diffusers in this type. The same ranks take one
+// mesh after another.
+TEST_P(CudaDiffusionRanks, VelocitiesBesideDiffusers) {
+  for (const std::string kind : {"guided", "fast"}) {
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    const JsonObject config = folder.config("transformer");
+    const auto weights = folder.weights("transformer");
+    const auto meshes = all_meshes(GetParam(), read_flux_config(config).heads);
+    for (DType dtype : {DType::bf16, DType::f16}) {
+      const std::string type(name(dtype));
+      FluxTransformer transformer(
+          config, *weights,
+          {.mesh = meshes[0], .further = meshes, .device = gpus_for(GetParam()), .dtype = dtype});
+      double most = 0;  // over diffusers' error
+      for (const SequenceMesh& mesh : meshes) {
+        transformer.divide_by(mesh, "sequence_parallel");
+        for (const DiffusionCase& c : diffusion_cases()) {
+          if (c.kind != kind || c.batch() > 1) continue;  // ranks divide a single picture
+          const double diffusers = diffusion_json(type + "_errors.json").at(c.name).at("velocity");
+          const double error = velocity_error(c, transformer);
+          EXPECT_LT(error, 2 * diffusers) << c.name << " in " << type << ", " << described(mesh);
+          most = std::max(most, error / diffusers);
+        }
+      }
+      RecordProperty(kind + "_" + type + "_error_over_diffusers", std::to_string(most));
+    }
+  }
 }
 
 // The block behind which numbers are no longer finite has a name, on one GPU and over ranks.
