@@ -1,53 +1,69 @@
-// Dual chunk attention on GPUs: the goldens by the plain kernel, and models with heads of 64 and
-// 128 by segments and states of chunks, against the scalar references.
+// Dual chunk attention on GPUs: the goldens by the plain kernels, and models with heads of 64 and
+// 128 by segments and states of chunks, against the scalar references; on a GPU, on GPUs that
+// divide heads, and on GPUs that divide tokens.
 #include <gtest/gtest.h>
 
+#include "braid/engine/mesh_choice.h"
 #include "golden/cuda/relay_models.h"
 #include "golden/support/chunked_model.h"
 #include "golden/support/rounding.h"
-#include "unit/io/expect_error.h"
 
 namespace braid::golden {
 namespace {
 
-class CudaDualChunks : public testing::Test {
- protected:
-  void SetUp() override {
-    if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
-  }
+struct Ranks {
+  const char* name;
+  int count = 1;
+  std::optional<SpMode> mode = {};  // divides tokens; none: heads
+  bool apart = false;               // each GPU keeps its own keys alone: queries go to the keys
 };
 
-TEST_F(CudaDualChunks, GoldensInAnySteps) {
+void PrintTo(const Ranks& r, std::ostream* out) {
+  *out << r.name;
+}
+
+const Ranks kRanks[] = {{"one"},
+                        {"heads", 2},
+                        {"ring", 2, SpMode::ring},
+                        {"ulysses", 2, SpMode::ulysses},
+                        {"torus", 2, SpMode::torus},
+                        {"ring_apart", 2, SpMode::ring, true},
+                        {"ring_of_four", 4, SpMode::ring},
+                        {"torus_of_four_apart", 4, SpMode::torus, true}};
+
+RunnerConfig runner_of(const Ranks& ranks) {
+  RunnerConfig config = cuda_runner(ranks.count);
+  if (ranks.mode) {
+    config.sp = SequenceParallel{.mode = ranks.mode, .degrees = {}, .apart = ranks.apart};
+  }
+  return config;
+}
+
+// Prompts in steps of as many tokens.
+class CudaDualChunks : public testing::TestWithParam<std::tuple<Ranks, size_t>> {};
+
+TEST_P(CudaDualChunks, LogitsAreTheGolden) {
+  const auto& [ranks, step] = GetParam();
+  if (const char* why = cannot_run(ranks.count)) GTEST_SKIP() << why;
   const DualChunkGolden dual = load_dual_chunk_golden();
   for (const DualChunkCase& c : dual.cases) {
     SCOPED_TRACE(c.config);
     const ChunkedModel chunked(dual, c);
     const Golden golden{.columns = dual.columns, .cases = {c.logits}};
-    const double tolerance = tolerance_of(chunked.model(), golden);
-    for (int tp = 1; tp <= 2 && !cannot_run(tp); ++tp) {
-      Runner runner(chunked.model(), cuda_runner(tp));
-      for (const size_t step : {512, 64, 7, 1}) {
-        SCOPED_TRACE(fmt::format("tp {}, steps of {}", tp, step));
-        expect_logits(golden, c.logits, prompt_logits(runner, c.logits.prompt, step), tolerance);
-      }
-    }
+    Runner runner(chunked.model(), runner_of(ranks));
+    const Rows rows = prompt_logits(runner, c.logits.prompt, step);
+    expect_logits(golden, c.logits, rows, tolerance_of(chunked.model(), golden));
+    EXPECT_TRUE(prompt_logits(runner, c.logits.prompt, step) == rows) << "the same again";
   }
 }
 
-TEST_F(CudaDualChunks, DividedTokensAreRefused) {
-  if (cannot_run(2)) GTEST_SKIP() << "one GPU";
-  const DualChunkGolden dual = load_dual_chunk_golden();
-  const DualChunkCase& c = dual.cases[0];
-  const ChunkedModel chunked(dual, c);
-  RunnerConfig config = cuda_runner(2);
-  config.sp = SequenceParallel{SpMode::ring, {}};
-  test::expect_error(ErrorCode::kUnsupported,
-                     {"dual chunk attention", "divided tokens", "on GPUs", "at most 24 tokens"},
-                     [&] {
-                       Runner runner(chunked.model(), config);
-                       prompt_logits(runner, c.logits.prompt, 512);
-                     });
-}
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaDualChunks,
+                         testing::Combine(testing::ValuesIn(kRanks),
+                                          testing::Values(512, 64, 7, 1)),
+                         [](const auto& info) {
+                           return fmt::format("{}_by_{}", std::get<0>(info.param).name,
+                                              std::get<1>(info.param));
+                         });
 
 // Chunks of whole pages, a single chunk whose logits grow, and a chunk that ends inside a page.
 const char* const kChunks[] = {
@@ -55,6 +71,24 @@ const char* const kChunks[] = {
     R"({"chunk_size": 48, "local_size": 16})",
     R"({"chunk_size": 1800, "local_size": 776, "original_max_position_embeddings": 20})",
     R"({"chunk_size": 60, "local_size": 23})"};
+
+// In one step the last token of a sequence, and a second sequence: their logits.
+Rows decode_beside_prompt(Runner& runner, const std::vector<int32_t>& prompt) {
+  const auto n = std::ssize(prompt);
+  std::vector<int32_t> first, second;
+  KvPages pool(kPages, kPageSize);
+  pool.reserve(first, n);
+  pool.reserve(second, n);
+  Batch batch(kPageSize);
+  batch.add(std::span(prompt).first(n - 1), 0, first, 0);
+  runner.step(batch);
+  batch.clear();
+  batch.add(std::span(prompt).last(1), n - 1, first, 1);
+  batch.add(prompt, 0, second, 1);
+  Rows rows;
+  append_rows(runner.run(batch), rows);
+  return rows;
+}
 
 class CudaDualChunkShapes : public testing::TestWithParam<RelayCase> {};
 
@@ -72,30 +106,18 @@ TEST_P(CudaDualChunkShapes, EqualReference) {
     const double tolerance =
         2 * std::sqrt(2.) *
         largest_distance(reference_rows(chunked.model(), prompt, DType::bf16), exact);
-    for (int tp = 1; tp <= 2 && !cannot_run(tp); ++tp) {
-      Runner runner(chunked.model(), cuda_runner(tp));
+    for (const Ranks& ranks : kRanks) {
+      if (cannot_run(ranks.count)) continue;
+      SCOPED_TRACE(ranks.name);
+      Runner runner(chunked.model(), runner_of(ranks));
       for (const size_t step : {512, 100, 7, 1}) {
-        SCOPED_TRACE(fmt::format("tp {}, steps of {}", tp, step));
+        SCOPED_TRACE(fmt::format("steps of {}", step));
         EXPECT_LT(largest_distance(prompt_logits(runner, prompt, step), exact), tolerance);
       }
+      const Rows rows = decode_beside_prompt(runner, prompt);
+      ASSERT_EQ(rows.size(), 2u);
+      for (const auto& row : rows) EXPECT_LT(relative_distance(row, exact.back()), tolerance);
     }
-    // Beside another sequence's prompt, a decode of the first, in one step.
-    Runner runner(chunked.model(), cuda_runner());
-    const auto n = std::ssize(prompt);
-    std::vector<int32_t> first, second;
-    KvPages pool(kPages, kPageSize);
-    pool.reserve(first, n);
-    pool.reserve(second, n);
-    Batch batch(kPageSize);
-    batch.add(std::span(prompt).first(n - 1), 0, first, 0);
-    runner.step(batch);
-    batch.clear();
-    batch.add(std::span(prompt).last(1), n - 1, first, 1);
-    batch.add(prompt, 0, second, 1);
-    Rows rows;
-    append_rows(runner.run(batch), rows);
-    ASSERT_EQ(rows.size(), 2u);
-    for (const auto& row : rows) EXPECT_LT(relative_distance(row, exact.back()), tolerance);
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "braid/backend/backend.h"
 #include "braid/base/error.h"
@@ -49,7 +48,5 @@ BoundKernel bind_plain_attention(const LaunchArgs& args, std::shared_ptr<DeviceM
 KernelInfo dual_attention_info(const ops::AttentionAttrs& attrs, TypeList in, const ValueType& out,
                                const DeviceInfo& device);
 BoundKernel bind_dual_attention(const LaunchArgs& args, Scratch& segments, Scratch& decode);
-// Fails with kUnsupported where attention over divided tokens has dual chunks.
-void refuse_divided_chunks(const std::optional<ops::DualChunks>& dual);
 
 }  // namespace braid::cuda

@@ -8,6 +8,7 @@
 #include "braid/kernels/cuda/decode/device/query_spans.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 #include "braid/kernels/cuda/dual_chunks/device/meet_chunks.h"
+#include "braid/kernels/cuda/dual_chunks/workspace.h"
 
 namespace braid::cuda {
 namespace {
@@ -45,20 +46,6 @@ Choice choose_dual(const AttentionAttrs& attrs, TypeList in, const ValueType& ou
   return states ? Choice::states : Choice::plain;
 }
 
-// Parts of a workspace, one after the other.
-class Parts {
- public:
-  int64_t add(int64_t bytes) {
-    const int64_t at = bytes_;
-    bytes_ = round_up(at + bytes, 256);
-    return at;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  int64_t bytes_ = 0;
-};
-
 struct SegmentsWork {
   SegmentsWork(const AttentionAttrs& attrs, const ValueType& q, const Shape& table) {
     const int64_t rows = q.shape[0] * (q.shape[1] / attrs.head_dim);
@@ -74,18 +61,10 @@ struct SegmentsWork {
   int64_t sums, l, m;  // carried states: f32 [T, Hq, D], [Hq, T], [Hq, T]
 };
 
-struct StatesWork {
-  StatesWork(const AttentionAttrs& attrs, const ValueType& q, int chunks) {
-    const int64_t queries = q.shape[0] * chunks, heads = q.shape[1] / attrs.head_dim;
-    met = parts.add(bytes_of(q.dtype, queries * q.shape[1]));
-    states = parts.add(queries * heads * (attrs.head_dim + 2) * 4);
-    rows = parts.add(queries * 4);
-    begin = parts.add(queries * 4);
-    end = parts.add(queries * 4);
-  }
-  Parts parts;
-  int64_t met, states, rows, begin, end;
-};
+// A query for each token and chunk.
+StatesWork states_work(const AttentionAttrs& attrs, const Shape& q, DType dtype, int chunks) {
+  return {dtype, q[0] * chunks, q[1] / attrs.head_dim, attrs.head_dim};
+}
 
 int32_t* ints_at(std::byte* workspace, int64_t offset) {
   return reinterpret_cast<int32_t*>(workspace + offset);
@@ -172,7 +151,7 @@ BoundKernel bind_states(const LaunchArgs& args, Scratch& scratch) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<AttentionAttrs>();
   const int chunks = chunks_of(attrs, call.in[kCacheK].shape, call.in[kPageTable].shape);
-  const StatesWork work(attrs, {call.in[kQ].dtype, call.in[kQ].shape}, chunks);
+  const StatesWork work = states_work(attrs, call.in[kQ].shape, call.in[kQ].dtype, chunks);
   const DecodeDesc desc = states_desc(attrs, types_of(call.in), types_of(call.out)[0]);
   const DecodeConfig config = choose_paged_states(desc, decode_device_of(args.device));
   prepare_paged_states(desc);
@@ -213,14 +192,6 @@ BoundKernel bind_states(const LaunchArgs& args, Scratch& scratch) {
 
 }  // namespace
 
-void refuse_divided_chunks(const std::optional<ops::DualChunks>& dual) {
-  if (!dual) return;
-  fail(ErrorCode::kUnsupported,
-       "dual chunk attention over divided tokens (--sp) is not supported on GPUs: at most {} "
-       "tokens, or divide heads (--tp)",
-       dual->plain());
-}
-
 KernelInfo dual_attention_info(const AttentionAttrs& attrs, TypeList in, const ValueType& out,
                                const DeviceInfo& device) {
   const Shape &cache = in[kCacheK].shape, &table = in[kPageTable].shape;
@@ -229,7 +200,8 @@ KernelInfo dual_attention_info(const AttentionAttrs& attrs, TypeList in, const V
       return {"attention.chunks", SegmentsWork(attrs, in[kQ], table).parts.bytes()};
     case Choice::states:
       return {"attention.chunk_states",
-              StatesWork(attrs, in[kQ], chunks_of(attrs, cache, table)).parts.bytes()};
+              states_work(attrs, in[kQ].shape, in[kQ].dtype, chunks_of(attrs, cache, table))
+                  .parts.bytes()};
     case Choice::plain:
       break;
   }

@@ -11,6 +11,7 @@
 #include "braid/kernels/cuda/attention/device/launch.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_attention.h"
+#include "braid/kernels/cuda/bind_dual.h"
 #include "braid/kernels/cuda/decode/device/plain_segments.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/kernels/cuda/sequence_views.h"
@@ -277,6 +278,11 @@ struct Shared {
 BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<SegmentAttentionAttrs>();
+  if (attrs.dual) {
+    BRAID_CHECK(has_state_rows(call), "dual chunks without a state");
+    return bind_dual_segments(
+        args, [&](const LaunchArgs& part) { return bind_segment_attention(part, shared); });
+  }
   const ValueType q{call.in[kQ].dtype, call.in[kQ].shape};
   if (!is_fast(desc_of(attrs, q))) return bind_plain_segments(args);
   const bool phases = args.phases() != nullptr;
@@ -321,14 +327,14 @@ BoundKernel bind_segment_attention(const LaunchArgs& args, Shared& shared) {
 
 KernelInfo segment_attention_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
   const auto& attrs = op.attrs.as<SegmentAttentionAttrs>();
-  refuse_divided_chunks(attrs.dual);
   const AttentionDesc desc = desc_of(attrs, in[kQ]);
+  if (!is_fast(desc)) verify_plain_segments(desc);
+  if (attrs.dual) return {"segment_attention.chunks", dual_segments_bytes(op, in)};
   if (is_fast(desc)) {
     return {.name = "segment_attention.cuda",
             .workspace_bytes = bytes_of_sums(attrs, in[kQ], device.num_sms),
             .waits_inside = device.compute_capability == 90 && waits_inside(attrs, in[kQ])};
   }
-  verify_plain_segments(desc);
   return {"segment_attention.plain", 0};
 }
 

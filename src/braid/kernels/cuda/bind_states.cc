@@ -1,6 +1,7 @@
 // Binds attention over a rank's keys, and the merge of all ranks' states.
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_attention.h"
+#include "braid/kernels/cuda/bind_dual.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 
 namespace braid::cuda {
@@ -23,7 +24,7 @@ ValueType type_of(const TensorView& view) {
 
 KernelInfo state_info(const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
   const auto& attrs = op.attrs.as<ops::AttentionStateAttrs>();
-  refuse_divided_chunks(attrs.attention.dual);
+  if (attrs.attention.dual) return {"attention_state.chunks", dual_states_bytes(op, in)};
   const DecodeDesc desc = state_desc(attrs.attention, in[kQ], in[kCacheK], in[kSlots]);
   return {choose_config(desc, device) ? "attention_state.decode" : "attention_state.plain", 0};
 }
@@ -31,6 +32,10 @@ KernelInfo state_info(const Op& op, TypeList in, TypeList, const DeviceInfo& dev
 BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::AttentionStateAttrs>();
+  if (attrs.attention.dual) {
+    return bind_dual_states(args,
+                            [&](const LaunchArgs& part) { return bind_state(part, scratch); });
+  }
   const DecodeDesc desc = state_desc(attrs.attention, type_of(call.in[kQ]),
                                      type_of(call.in[kCacheK]), type_of(call.in[kSlots]));
   const std::optional<DecodeConfig> config = choose_config(desc, args.device);

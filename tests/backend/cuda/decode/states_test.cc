@@ -272,5 +272,46 @@ TEST(States, Merge) {
   }
 }
 
+// Merged states are states: parts merged in two steps give what one step gives.
+TEST(States, MergeToStates) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kRows = 6, kHeads = 3, kD = 40, kWidth = kD + 2;
+  constexpr size_t kPart = kRows * kHeads * kWidth;
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> states(4 * kPart);
+  for (size_t i = 0; i < states.size(); ++i) {
+    const size_t column = i % kWidth, row = i / kWidth;
+    const bool none = row % 3 == 1 || row % (kRows * kHeads) == 2;
+    states[i] = column == kD + 1 ? (none ? -INFINITY : 5 * normal(rng))
+                : none           ? 0
+                : column == kD   ? 1 + std::abs(normal(rng))
+                                 : normal(rng);
+  }
+  const DeviceBuffer<float> from(states);
+  DeviceBuffer<float> halves(2 * kPart), once(kRows * kHeads * kD), twice(kRows * kHeads * kD);
+  halves.fill(0xff);
+  const auto merge = [](float* of, int parts, float* to, bool finish) {
+    const auto bytes = [](float* x) { return reinterpret_cast<std::byte*>(x); };
+    merge_states({.states = make_view(bytes(of), DType::f32, {1, parts * kRows, kHeads, kWidth}),
+                  .out = make_view(bytes(to), DType::f32, {kRows, kHeads * (finish ? kD : kWidth)}),
+                  .parts = parts,
+                  .finish = finish},
+                 {});
+  };
+  auto* const first = const_cast<float*>(from.data());
+  merge(first, 4, once.data(), true);
+  merge(first, 3, halves.data(), false);
+  merge(first + 3 * kPart, 1, halves.data() + kPart, false);
+  merge(halves.data(), 2, twice.data(), true);
+  const auto want = once.download(), got = twice.download(), merged = halves.download();
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5) << i;
+  for (const int64_t row : {int64_t{2}, 2 + kRows * kHeads}) {  // without keys
+    for (int64_t d = 0; d <= kD; ++d) EXPECT_EQ(merged[row * kWidth + d], 0) << row;
+    EXPECT_EQ(merged[row * kWidth + kD + 1], -INFINITY);
+  }
+}
+
 }  // namespace
 }  // namespace braid::cuda::test

@@ -89,6 +89,7 @@ struct MergeArgs {
   int heads;
   int D;
   int parts;
+  bool finish;
 };
 
 // A warp for each query and head.
@@ -101,7 +102,8 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
   const int warp = static_cast<int>(threadIdx.x) / kPlainLanes;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kPlainWarps + warp;
   const int D = a.D;
-  if (row >= min(static_cast<int64_t>(a.rows), *a.queries) * a.heads) return;
+  const int64_t live = a.queries != nullptr ? *a.queries : a.rows;
+  if (row >= min(static_cast<int64_t>(a.rows), live) * a.heads) return;
   const int64_t merged = static_cast<int64_t>(a.merged) * a.heads;
   const int parts = row < merged ? a.parts : 1;
   const float* first = (row < merged ? a.states : a.own) + row * (D + 2);
@@ -112,13 +114,18 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
     const float m = __ldcg(part(p) + D + 1);
     if (m != -INFINITY) total += expf(m - top) * __ldcg(part(p) + D);
   }
+  Out* to = out + row * (a.finish ? D : D + 2);
+  if (!a.finish && lane == 0) {
+    to[D] = Out(total);
+    to[D + 1] = Out(top);
+  }
   for (int d = lane; d < D; d += kPlainLanes) {
     float sum = 0;
     for (int p = 0; p < parts; ++p) {
       const float m = __ldcg(part(p) + D + 1);
       if (m != -INFINITY) sum += expf(m - top) * __ldcg(part(p) + d);
     }
-    out[row * D + d] = Out(total > 0 ? sum / total : 0.f);
+    to[d] = Out(!a.finish ? sum : total > 0 ? sum / total : 0.f);
   }
 }
 
@@ -165,7 +172,8 @@ void merge_states(const MergeStatesParams& p, LaunchContext context) {
                           .merged = static_cast<int>(p.states.shape[1] / p.parts),
                           .heads = static_cast<int>(p.states.shape[2]),
                           .D = static_cast<int>(p.states.shape[3] - 2),
-                          .parts = p.parts};
+                          .parts = p.parts,
+                          .finish = p.finish};
   const auto launch = [&]<class Out>(Out* out) {
     const int warps = args.rows * args.heads;
     launch_kernel(context, merge_states_kernel<Out>,

@@ -39,8 +39,9 @@ struct MergeStatesParams {
   TensorView states;                 // f32 [1, parts * n, Hq, D + 2]
   const float* own = nullptr;        // [N, Hq, D + 2], rows from n on are read; null: N = n
   TensorView out;                    // f32 or bf16 [N, Hq * D]
-  const int64_t* queries = nullptr;  // live rows of out
+  const int64_t* queries = nullptr;  // live rows of out; null: all
   int parts = 1;
+  bool finish = true;  // false: out is the merged states, f32 [N, Hq * (D + 2)]
 };
 void merge_states(const MergeStatesParams& params, LaunchContext context);
 
