@@ -28,6 +28,7 @@ from gguf import GGUFReader, dequantize
 
 SCORING, PROBES, SINKS, RECENT = 32, 64, 4, 16
 ROWS = 512  # of logits at a time
+BLOCK = 64  # rows of scores at a time
 
 
 class Model:
@@ -95,30 +96,69 @@ class Parts:
         return min(n, math.ceil(self.keep[level] * n))
 
 
-class Thinned:
-    """Attention with far keys left out, and sums of what that changes."""
+class Attended:
+    """Attention of rows over some keys: o [heads, rows, D] and log sums [heads, rows, 1]."""
 
-    def __init__(self, model, parts, importance, seed):
-        self.model, self.parts, self.importance = model, parts, importance
+    def __init__(self, o, total):
+        self.o, self.total = o, total
+
+    def beside(self, other):
+        """Attention over both sets of keys."""
+        total = torch.logaddexp(self.total, other.total)
+        return Attended(self.o * (self.total - total).exp() + other.o * (other.total - total).exp(),
+                        total)
+
+
+def blocks(q, k, causal):
+    """Scores of a few rows at a time, which caches hold; `causal`: row i sees keys 0 to i."""
+    for at in range(0, q.shape[1], BLOCK):
+        rows = q[:, at:at + BLOCK]
+        end = at + rows.shape[1] if causal else len(k)
+        s = rows @ k[:end].T * q.shape[-1]**-0.5
+        if causal:
+            n = rows.shape[1]
+            s[:, :, at:].masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -math.inf)
+        yield at, end, s
+
+
+def attended(q, k, v, causal):
+    outs, totals = [], []
+    for _, end, s in blocks(q, k, causal):
+        most = s.amax(-1, keepdim=True)
+        s.sub_(most).exp_()
+        total = s.sum(-1, keepdim=True)
+        outs.append(s @ v[:end] / total)
+        totals.append(most + total.log())
+    return Attended(torch.cat(outs, 1), torch.cat(totals, 1))
+
+
+def paid(q, k, total, causal):
+    """What rows, with log sums over all of their keys, pay to each of these keys: [keys]."""
+    sums = torch.zeros(len(k))
+    for at, end, s in blocks(q, k, causal):
+        sums[:end] += s.sub_(total[:, at:at + BLOCK]).exp_().sum((0, 1))
+    return sums
+
+
+class Thinned:
+    """Attention with far keys left out, and sums of what that changes where `measure` asks."""
+
+    def __init__(self, model, parts, importance, seed, measure):
+        self.model, self.parts, self.importance, self.measure = model, parts, importance, measure
         self.random = torch.Generator().manual_seed(seed)
         self.before = None  # what keys were paid in the layer before: [kv_heads, T]
         self.dropped = self.error = self.rows = self.pairs = self.all_pairs = 0.0
 
-    def weights(self, q, k, rows):
-        """Causal softmax of rows of one group: [group, rows, keys up to the last row]."""
-        end = rows.stop
-        s = q[:, rows.start:end] @ k[:end].T * self.model.D**-0.5
-        later = torch.arange(end)[None, :] > torch.arange(rows.start, end)[:, None]
-        return s.masked_fill_(later, -math.inf).softmax(-1)
-
     def mean_paid(self, q, k, rows, begin=0):
         """What keys from `begin` on are paid by the rows that see them: [T - begin]."""
-        p = self.weights(q[:, begin:], k[begin:], range(rows.start - begin, rows.stop - begin))
-        sums = p.sum((0, 1))
+        end = rows.stop
+        s = q[:, rows.start:end] @ k[begin:end].T * self.model.D**-0.5
+        later = torch.arange(begin, end)[None, :] > torch.arange(rows.start, end)[:, None]
+        sums = s.masked_fill_(later, -math.inf).softmax(-1).sum((0, 1))
         seen = len(rows) - (torch.arange(len(sums)) + begin - rows.start).clamp(min=0)
         return sums / seen
 
-    def scores(self, h, q, k):
+    def scores(self, h, q, k, v):
         T, parts = k.shape[0], self.parts.ranges
         if self.importance == "random":
             return torch.rand(T, generator=self.random)
@@ -131,7 +171,10 @@ class Thinned:
             return self.before[h]
         far = torch.zeros(T)  # best: what queries of later parts pay
         for p in parts[1:]:
-            far[:p.start] += self.weights(q, k, p)[:, :, :p.start].sum((0, 1))
+            rows, early = q[:, p.start:p.stop], slice(0, p.start)
+            own = attended(rows, k[p.start:p.stop], v[p.start:p.stop], True)
+            every = own.beside(attended(rows, k[early], v[early], False))
+            far[early] += paid(rows, k[early], every.total, False)
         return far
 
     def order(self, scores):
@@ -149,37 +192,34 @@ class Thinned:
     def __call__(self, layer, q, k, v):
         thin = 0 < layer < self.model.layers - 1
         group = self.model.heads // self.model.kv_heads
-        out, paid = torch.empty_like(q), torch.zeros(len(k), k.shape[1])
+        out, sums = torch.empty_like(q), torch.zeros(len(k), k.shape[1])
         for h in range(len(k)):
             heads = slice(h * group, (h + 1) * group)
-            qh = q[heads]
-            orders = self.order(self.scores(h, qh, k[h])) if thin else None
+            orders = self.order(self.scores(h, q[heads], k[h], v[h])) if thin else None
             for i, p in enumerate(self.parts.ranges):
-                w = self.weights(qh, k[h], p)
-                if thin:
-                    keep = torch.zeros(p.stop, dtype=torch.bool)
-                    keep[p.start:] = True
-                    for j in range(i):
-                        keep[orders[j][:self.parts.kept(i, j)]] = True
-                    dense = w @ v[h][:p.stop]
-                    w = w * keep
-                    left = w.sum(-1, keepdim=True)
-                    w = w / left
-                    o = w @ v[h][:p.stop]
-                    self.dropped += (1 - left).sum().item()
-                    self.error += ((o - dense).norm(dim=-1) / dense.norm(dim=-1)).sum().item()
-                    self.rows += left.numel()
-                    own = len(p) * (len(p) + 1) / 2
-                    self.pairs += own + len(p) * (keep.sum().item() - len(p))
-                    self.all_pairs += own + len(p) * p.start
-                else:
-                    o = w @ v[h][:p.stop]
-                out[heads, p.start:p.stop] = o
+                rows, here = q[heads, p.start:p.stop], slice(p.start, p.stop)
+                own = attended(rows, k[h, here], v[h, here], True)
+                far = torch.arange(p.start)
+                if thin and i > 0:
+                    far = torch.cat([orders[j][:self.parts.kept(i, j)] for j in range(i)])
+                a = own
+                if i > 0:
+                    a = own.beside(attended(rows, k[h, far], v[h, far], False))
+                if thin and self.measure:
+                    early, every = slice(0, p.start), own
+                    if i > 0:
+                        every = own.beside(attended(rows, k[h, early], v[h, early], False))
+                    self.dropped += (1 - (a.total - every.total).exp()).sum().item()
+                    self.error += ((a.o - every.o).norm(dim=-1) / every.o.norm(dim=-1)).sum().item()
+                    self.rows += every.total.numel()
+                    half = len(p) * (len(p) + 1) / 2
+                    self.pairs += half + len(p) * len(far)
+                    self.all_pairs += half + len(p) * p.start
+                out[heads, here] = a.o
                 if self.importance == "previous":
-                    paid[h, :p.stop] += w.sum((0, 1))
-            if self.importance == "previous":
-                paid[h] /= torch.arange(k.shape[1], 0, -1)
-        self.before = paid
+                    sums[h, here] += paid(rows, k[h, here], a.total, True)
+                    sums[h, far] += paid(rows, k[h, far], a.total, False)
+        self.before = sums / torch.arange(k.shape[1], 0, -1)
         return out
 
 
@@ -245,11 +285,12 @@ def main():
             shares = [float(k) for k in keep.split(",")]
             parts = Parts(T, args.ranks, groups, shares)
             for importance in args.importance.split(","):
-                a = Thinned(model, parts, importance, args.seed)
+                a = Thinned(model, parts, importance, args.seed, True)
                 logits, kl, top = compare(model, other, want, a)
                 value = perplexity(logits, other, T // 2)
                 del logits
-                copied = model.forward(copy, Thinned(model, parts, importance, args.seed))
+                copied = model.forward(
+                    copy, Thinned(model, parts, importance, args.seed, False))
                 print(f"| {T} | {keep} | {importance} | {a.pairs / a.all_pairs:.1%} | "
                       f"{a.dropped / a.rows:.2%} | {a.error / a.rows:.3f} | {kl:.4f} | {top:.1%} | "
                       f"{value:.2f} | {perplexity(copied, copy, T // 2):.3f} |", flush=True)

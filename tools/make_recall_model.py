@@ -4,7 +4,8 @@ trained, so that a needle that attention reads is found, and a needle left out i
 package numpy of tools/requirements.txt.
 
   tools/make_recall_model.py FOLDER
-  tools/make_recall_model.py FOLDER --tokens 4096 [--needles 16] --run 'braid run --sp ring ...'
+  tools/make_recall_model.py FOLDER --tokens 4096 [--needles 16] [--together 1]
+      --run 'braid run --sp ring ...'
 
 A token is a byte. The model is a GLM of three layers over codes of C / 3 signs each: the token, the
 token before, the answer. The first layer's head turns by all of RoPE's frequencies and reads the
@@ -13,10 +14,11 @@ turn: its query is the token, its key the token before, its value the token. The
 nothing. So layers 1 and 3, which level attention leaves dense, find no needle.
 
 With --run needles (a capital, then a sign) stand at even depths of a text of small letters, and the
-command is asked for each: `-m FOLDER -f TEXT -n 1` follow it.
+command is asked for each, some of them at a time: `-m FOLDER -f TEXT -n 1` follow it.
 """
 
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import shlex
@@ -103,7 +105,7 @@ def write(folder):
         "torch_dtype": "float32"}, indent=1) + "\n")
 
 
-def ask(folder, tokens, needles, run, seed):
+def ask(folder, tokens, needles, run, seed, together):
     draw = numpy.random.default_rng(seed)
     text = list(draw.choice(list(HAYSTACK), tokens - 1))
     keys = draw.permutation(list(KEYS))[:needles]
@@ -111,15 +113,17 @@ def ask(folder, tokens, needles, run, seed):
     depths = [int((i + 0.5) * tokens / needles) for i in range(needles)]
     for at, key, value in zip(depths, keys, values):
         text[at:at + 2] = key, value
-    found = []
     with tempfile.TemporaryDirectory() as work:
-        path = pathlib.Path(work) / "text"
-        for key, value in zip(keys, values):
+        def finds(key, value):
+            path = pathlib.Path(work) / key
             path.write_text("".join(text) + key)
             answer = subprocess.run([*shlex.split(run), "-m", folder, "-f", path, "-n", "1"],
                                     check=True, text=True, stdout=subprocess.PIPE,
                                     stderr=subprocess.DEVNULL).stdout
-            found.append(answer.startswith(value))
+            return answer.startswith(value)
+
+        with concurrent.futures.ThreadPoolExecutor(together) as pool:
+            found = list(pool.map(finds, keys, values))
     print(f"{sum(found)} of {needles} needles in {tokens} tokens: "
           + "".join("x" if hit else "." for hit in found))
 
@@ -129,12 +133,13 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--needles", type=int, default=16, choices=range(1, len(KEYS) + 1))
+    parser.add_argument("--together", type=int, default=1, help="commands at a time")
     parser.add_argument("--run")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     write(pathlib.Path(args.folder))
     if args.run:
-        ask(args.folder, args.tokens, args.needles, args.run, args.seed)
+        ask(args.folder, args.tokens, args.needles, args.run, args.seed, args.together)
 
 
 if __name__ == "__main__":
