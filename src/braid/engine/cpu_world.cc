@@ -32,6 +32,11 @@ class CpuRank : public Rank {
       add_axis("dp", fabric::Group::strided(rank % tp, config.groups, tp));
     }
     add_axis("tp", fabric::Group::strided(rank / tp * tp, tp, 1));
+    for (const Mesh& mesh : config.sequence) {
+      if (mesh.size("world") == 1) continue;
+      const fabric::Group part{mesh.group(rank, "world")};
+      axes.emplace_back("world", make_comms(fmt::format("part of {}", part.size()), part));
+    }
     cpu::add_comm_kernels(table_, axes);
     if (!config.sequence.empty()) {
       groups_.emplace(endpoint_, config.sequence);
@@ -54,7 +59,7 @@ class CpuRank : public Rank {
 
  private:
   // Of each stream.
-  cpu::StreamComms make_comms(const char* axis, const fabric::Group& group) {
+  cpu::StreamComms make_comms(std::string_view axis, const fabric::Group& group) {
     cpu::StreamComms comms{};
     for (Stream stream : kStreams) {
       const auto& made = comms_.emplace_back(std::make_unique<fabric::Comm>(

@@ -16,6 +16,21 @@ Work prompt_work(int64_t tokens, int64_t cached) {
 
 }  // namespace
 
+std::vector<Topology> parts_of(const Topology& all) {
+  std::vector<Topology> found;
+  const auto add = [&](int machines, int devices) {
+    Topology t = all;
+    t.machines = machines;
+    t.devices = devices;
+    found.push_back(t);
+  };
+  for (int n = 1; n <= all.devices; ++n) {
+    if (all.devices % n == 0) add(1, n);
+  }
+  for (int n = 2; n <= all.machines; ++n) add(n, all.devices);
+  return found;
+}
+
 std::string PromptCandidate::name() const {
   if (division == PromptDivision::whole) return "one rank";
   if (division == PromptDivision::weights) return "weights divided, " + strategy;

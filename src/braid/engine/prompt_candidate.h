@@ -16,6 +16,10 @@ enum class PromptDivision : uint8_t {
   tokens,   // sequence parallelism: each rank has whole weights
 };
 
+// The ranks that may share a prompt, neighbours first: one; parts that divide a machine evenly;
+// several whole machines.
+std::vector<Topology> parts_of(const Topology& all);
+
 // A way to compute the prompt in a step.
 struct PromptCandidate {
   PromptDivision division = PromptDivision::whole;

@@ -40,12 +40,13 @@ const PromptChoice::Known& PromptChoice::known(int64_t tokens, int64_t cached) {
   return made;
 }
 
-size_t PromptChoice::choose(int64_t tokens, int64_t cached, bool alone) {
-  const std::vector<PromptCandidate>& all = known(tokens, cached).candidates;
-  const auto first =
-      std::ranges::find_if(all, [&](const auto& c) { return alone || c.ranks() > 1; });
-  const std::span<const PromptCandidate> legal(first, all.end());
-  return static_cast<size_t>(first - all.begin()) + choose_candidate(legal).value();
+size_t PromptChoice::choose(int64_t tokens, int64_t cached,
+                            const std::function<bool(int ranks)>& may) {
+  std::vector<PromptCandidate> legal = known(tokens, cached).candidates;
+  for (PromptCandidate& c : legal) {
+    if (c.refused.empty() && !may(c.ranks())) c.refused = "keys or their room are elsewhere";
+  }
+  return choose_candidate(legal).value();
 }
 
 std::vector<std::string> PromptChoice::explain() const {

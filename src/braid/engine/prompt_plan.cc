@@ -30,22 +30,6 @@ void check(const PromptRequest& r) {
   }
 }
 
-// A device; parts that divide a machine evenly; several whole machines.
-std::vector<Topology> topologies(const Topology& all) {
-  std::vector<Topology> found;
-  const auto add = [&](int machines, int devices) {
-    Topology t = all;
-    t.machines = machines;
-    t.devices = devices;
-    found.push_back(t);
-  };
-  for (int n = 1; n <= all.devices; ++n) {
-    if (all.devices % n == 0) add(1, n);
-  }
-  for (int n = 2; n <= all.machines; ++n) add(n, all.devices);
-  return found;
-}
-
 // Shared by all candidates.
 class Planning {
  public:
@@ -154,7 +138,7 @@ PromptPlan plan_prompt(const PromptRequest& request) {
   check(request);
   const Planning planning(request);
   PromptPlan plan;
-  for (const Topology& topology : topologies(parse_topology(request.machines))) {
+  for (const Topology& topology : parts_of(parse_topology(request.machines))) {
     const auto division = topology.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole;
     plan.candidates.push_back(
         attempt(division, topology, [&] { return planning.weights(topology); }));

@@ -33,8 +33,9 @@ std::unique_ptr<Executor> Rank::bind(const RankProgram& lowered, Program fused, 
     const auto width = lowered.widths.find(static_cast<ValueId>(i));
     return width == lowered.widths.end() ? part : cut(part, width->second, lowered.rank);
   };
-  // Ranks allocate alike if other ranks reach into the memory; a rank that steps alone must not.
-  const bool together = std::ranges::any_of(fused.ops, communicates);
+  // Ranks allocate alike if other ranks reach into the memory, also for steps in which this rank
+  // has no op; a rank that steps alone must not.
+  const bool together = fused.ops.empty() || std::ranges::any_of(fused.ops, communicates);
   std::shared_ptr<DeviceMemory>& arena = !together ? arena_alone_ : beside ? arena_beside_ : arena_;
   if (const int64_t bytes = schedule.memory.arena_bytes; !arena || arena->bytes() < bytes) {
     arena = together ? allocate_arena(bytes) : backend().allocate(bytes);

@@ -72,7 +72,7 @@ std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                         .catalog = catalog,
                         .whole_weights = c.sp && !c.sp->mode,
                         .decode = c.decode};
-  for (const SequenceMesh& mesh : meshes) config.sequence.push_back(mesh.mesh);
+  config.sequence = over_all(meshes, c.tp);
   if (c.ep > 1) config.sequence.push_back(Mesh({{"ep", c.tp}}));
   return c.device.cuda ? make_cuda_world(model, config, c.device) : make_cpu_world(model, config);
 }
@@ -173,13 +173,17 @@ struct Runner::Impl {
     const int rank = rank_of(team);
     const size_t r = rank;
     const int ranks = step.bound->ranks();
-    if (rank >= ranks) return;
+    // A rank that computes alone waits for nobody.
+    const bool prepares = world->waits_on_device() && ranks > 1;
+    if (rank >= ranks) {
+      if (prepares) team.barrier();
+      return;
+    }
     Executor& executor = *step.bound->executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
     step.inputs->write(executor, rank);
     const auto counts = counts_for(step, rank);
-    // A rank that computes alone waits for nobody.
-    if (world->waits_on_device() && ranks == config.tp) {
+    if (prepares) {
       executor.prepare({counts.begin(), counts.size()});
       team.barrier();
     }
@@ -237,7 +241,7 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
     if (c.job->process() == 0) c.job->send_record(runner_record(c));
     if (c.device.cuda) take_gpu(c);
   }
-  const std::vector<SequenceMesh> meshes = meshes_of(model, c);
+  const std::vector<SequenceMesh> meshes = meshes_of(model, c, c.job != nullptr);
   std::optional<ClusterDescription> cluster;
   if (!c.device.cuda || c.job) cluster = describe_cluster(c);
   if (c.job) c.profile = cluster->profile;  // process 0's, to the last digit

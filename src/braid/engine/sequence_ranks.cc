@@ -18,7 +18,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
                              const std::optional<CostModel>& cost)
     : apart_(sp.apart || keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
-      P_(meshes.front().ranks()),
+      P_(meshes.back().ranks()),
       levels_(levels),
       strategies_(std::move(strategies)),
       world_(world),
@@ -54,17 +54,24 @@ bool SequenceRanks::has_room(int64_t tokens, int ranks) const {
   return true;
 }
 
+int SequenceRanks::ranks_with_keys(const Batch& batch) const {
+  int ranks = 1;
+  for (int64_t i = 0; ranks < P_ && i < batch.sequences()[0].cached; ++i) {
+    ranks = std::max(ranks, 1 + owners_.owner(slot_of(batch.pages_of(0), shape_.page_size, i)));
+  }
+  return ranks;
+}
+
 std::optional<size_t> SequenceRanks::way(const Batch& batch) {
   const int64_t tokens = batch.extents().token;
   // After uneven steps one rank may be full before the others.
   if (batch.sequences().size() != 1 || tokens < P_ || !has_room(tokens, P_)) return {};
   if (!choice_) return 0;
-  const int64_t cached = batch.sequences()[0].cached;
-  bool alone = has_room(tokens, 1);
-  for (int64_t i = 0; apart_ && alone && i < cached; ++i) {
-    alone = owners_.owner(slot_of(batch.pages_of(0), shape_.page_size, i)) == 0;
-  }
-  const size_t chosen = choice_->choose(tokens, cached, alone);
+  const int with_keys = ranks_with_keys(batch);
+  const size_t chosen = choice_->choose(tokens, batch.sequences()[0].cached, [&](int ranks) {
+    // Other ranks' keys come to rank 0 where it has room for all.
+    return ranks == 1 && !apart_ ? true : ranks >= with_keys && has_room(tokens, ranks);
+  });
   // In caches with room for all keys rank 0 computes by its own plans.
   if (chosen < planners_.size() && planners_[chosen]->ranks() == 1 && !apart_) return {};
   return chosen;

@@ -16,17 +16,17 @@ namespace braid {
 
 // Ranks that divide the tokens of a sequence. All ranks together compute a single sequence with at
 // least a token for each rank, and each rank keeps its tokens' keys. If `sp` names no mode,
-// PromptChoice says for each length which mesh computes the prompt, that rank 0 does, or that all
-// ranks compute all tokens with divided products. All other
-// batches, above all decode steps, are computed in either way:
+// PromptChoice says for each length which mesh of the first ranks or all computes the prompt, that
+// rank 0 does, or that all ranks compute all tokens with divided products. All other batches, above
+// all decode steps, are computed in either way:
 // - keys_apart(): each rank has room for a share of the keys. Queries go to the keys, and new keys
 //   to the rank with most room (ApartStep). Sequences with a group stay on its rank (LocalStep).
 // - Else every rank has room for all keys. Rank 0 computes the batch alone, by the plans of a job
 //   with a single rank, after a step that gathers missing keys of the batch's sequences.
 class SequenceRanks : public StepPlanner {
  public:
-  // With `levels` prompts are computed by approximation. Several strategies, and no mode, need
-  // `cost`. `world` outlives the planner.
+  // `meshes` come by ranks, the last over all. With `levels` prompts are computed by approximation.
+  // Several strategies, and no mode, need `cost`. `world` outlives the planner.
   SequenceRanks(const MakeForward& model, const CacheShape& cache,
                 const std::vector<SequenceMesh>& meshes, const SequenceParallel& sp,
                 const std::optional<KeyLevels>& levels, StrategyChoice::Strategies strategies,
@@ -50,6 +50,8 @@ class SequenceRanks : public StepPlanner {
   // none: the batch is computed in the other way.
   std::optional<size_t> way(const Batch& batch);
   bool has_room(int64_t tokens, int ranks) const;
+  // The fewest ranks, counted from the first, that own all earlier keys of the batch's sequence.
+  int ranks_with_keys(const Batch& batch) const;
   // The planner over all ranks, for steps alike in every mode.
   const ForwardPlanner& over_ranks() const { return *planners_.back(); }
   // Slots of the batch's tokens are free, all earlier ones have owners.

@@ -1,9 +1,11 @@
 #include "braid/engine/step_planners.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "braid/engine/data_ranks.h"
 #include "braid/engine/link_topology.h"
+#include "braid/engine/prompt_candidate.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/tensor_ranks.h"
 #include "braid/schedule/strategies/registry.h"
@@ -81,11 +83,45 @@ bool needs_profile(const RunnerConfig& config) {
   return config.tp > 1 && (strategies || (config.sp && !config.sp->mode));
 }
 
-std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
+std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c, bool job) {
   if (!c.sp || c.tp == 1) return {};
   c.links.validate(c.tp);
   if (!c.sp->keep.empty()) check_levels(model, c);
-  return meshes_of(*c.sp, topology_of(c), model.config().Hq);
+  const Topology all = topology_of(c);
+  std::vector<SequenceMesh> meshes;
+  const SpRequest& pinned = c.sp->degrees;
+  // Processes free memory alike, but ranks without a part free an arena before the others.
+  if (!job && !c.sp->mode && !pinned.torus && !pinned.ulysses && !pinned.ring) {
+    for (const Topology& part : parts_of(all)) {
+      const int ranks = part.ranks();
+      // All ranks form groups alike, of which the first computes.
+      if (ranks == 1 || ranks == all.ranks() || all.ranks() % ranks != 0) continue;
+      for (SequenceMesh& mesh : meshes_of(*c.sp, part, model.config().Hq)) {
+        // Mixed modes are for several machines.
+        const bool mixed = mesh.mode != SpMode::ring && mesh.mode != SpMode::ulysses;
+        if (part.machines > 1 || !mixed) meshes.push_back(std::move(mesh));
+      }
+    }
+  }
+  std::ranges::move(meshes_of(*c.sp, all, model.config().Hq), std::back_inserter(meshes));
+  return meshes;
+}
+
+std::vector<Mesh> over_all(const std::vector<SequenceMesh>& meshes, int ranks) {
+  std::vector<Mesh> made;
+  int last = ranks;
+  for (const SequenceMesh& mesh : meshes) {
+    if (mesh.ranks() == ranks) {
+      made.push_back(mesh.mesh);
+      continue;
+    }
+    std::vector<Mesh::Axis> axes{{"part", ranks / mesh.ranks()}};
+    if (mesh.ranks() != last) made.push_back(Mesh({axes[0], {"world", mesh.ranks()}}));
+    last = mesh.ranks();
+    std::ranges::copy(mesh.mesh.axes(), std::back_inserter(axes));
+    made.emplace_back(std::move(axes));
+  }
+  return made;
 }
 
 std::unique_ptr<StepPlanner> make_step_planner(const Model& model, const RunnerConfig& c,

@@ -4,6 +4,7 @@
 
 #include "braid/engine/forward_plans.h"
 #include "braid/engine/requests/step_queue.h"
+#include "braid/schedule/partition.h"
 
 namespace braid {
 
@@ -31,6 +32,14 @@ std::vector<std::unique_ptr<Executor>> World::bind(PlannedForward planned, bool 
   compare(planned);
   const int first = fabric().first_rank(), end = first + fabric().ranks_here();
   std::vector<std::unique_ptr<Executor>> executors(planned.programs.size());
+  // Ranks without a part in a step of several ranks allocate as these do.
+  const bool together = std::ranges::any_of(planned.programs.front().ops, communicates);
+  const int64_t arena_bytes = planned.schedules.front().memory.arena_bytes;
+  for (int i = std::max(first, planned.ranks()); together && i < end; ++i) {
+    Schedule idle;
+    idle.memory.arena_bytes = arena_bytes;
+    rank(i).bind({}, {}, std::move(idle), beside);
+  }
   for (int i = first; i < std::min(end, planned.ranks()); ++i) {
     const size_t r = i;
     executors[r] = rank(i).bind(planned.lowered[r], std::move(planned.programs[r]),

@@ -19,7 +19,8 @@ class Choice {
  public:
   // With a layer of Llama-3-8B on GPUs of a machine; kernels wait inside like those of `like`.
   Choice(int ranks, const KernelCatalog* like, const Profile& profile = load_profile("h200"))
-      : backend_(like) {
+      : Choice(Topology{.devices = ranks}, like, profile) {}
+  Choice(const Topology& all, const KernelCatalog* like, const Profile& profile) : backend_(like) {
     shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
     shape_.config.layers = 1;
     shape_.config.windows.resize(1);
@@ -29,8 +30,11 @@ class Choice {
                            .kv_dtype = DType::bf16,
                            .activations = DType::bf16};
     std::vector<SequenceMesh> meshes{sequence_mesh(SpMode::ring, Topology{}, 1)};
-    for (SequenceMesh& mesh : meshes_of({}, {.devices = ranks}, shape_.config.Hq)) {
-      meshes.push_back(std::move(mesh));
+    for (const Topology& part : parts_of(all)) {
+      if (part.ranks() == 1) continue;
+      for (SequenceMesh& mesh : meshes_of({}, part, shape_.config.Hq)) {
+        meshes.push_back(std::move(mesh));
+      }
     }
     for (const SequenceMesh& mesh : meshes) {
       planners_.push_back(std::make_unique<const ForwardPlanner>(
@@ -42,18 +46,22 @@ class Choice {
   }
 
   const SequenceMesh& choose(int64_t tokens, int64_t cached = 0, bool alone = true) {
-    return planners_.at(choice_->choose(tokens, cached, alone))->mesh();
+    return planners_.at(choose_way(tokens, cached, alone))->mesh();
   }
   int ranks(int64_t tokens, int64_t cached, bool alone) {
-    const size_t way = choice_->choose(tokens, cached, alone);
+    const size_t way = choose_way(tokens, cached, alone);
     return planners_[std::min(way, planners_.size() - 1)]->ranks();
   }
   bool divides_weights(int64_t tokens, int64_t cached = 0) {
-    return choice_->choose(tokens, cached, true) == planners_.size();
+    return choose_way(tokens, cached, true) == planners_.size();
   }
   std::vector<std::string> explain() const { return choice_->explain(); }
 
  private:
+  size_t choose_way(int64_t tokens, int64_t cached, bool alone) {
+    return choice_->choose(tokens, cached, [alone](int ranks) { return alone || ranks > 1; });
+  }
+
   ModelShape shape_;
   NullBackend backend_;
   PromptChoice::Planners planners_;
@@ -98,11 +106,21 @@ TEST(PromptChoice, DividesProductsOfShortPrompts) {
   }
 }
 
+// Over a slow link between machines the ranks of one machine are fastest, and first.
+TEST(PromptChoice, TakesPartsOfTheRanks) {
+  Profile h100 = load_profile("h100");
+  h100.cluster_link.bytes_per_second = 1e8;
+  Choice choice(Topology{.machines = 2, .devices = 2}, nullptr, h100);
+  EXPECT_EQ(choice.choose(4096).ranks(), 2);
+  EXPECT_EQ(choice.choose(4096).topology.machines, 1);
+  EXPECT_EQ(Choice(4, nullptr, h100).choose(4096).ranks(), 4);
+}
+
 TEST(PromptChoice, LengthsOfASizeShareAChoice) {
   Choice choice(4, nullptr);
   choice.divides_weights(8);
   EXPECT_EQ(choice.choose(65536).ranks(), 4);
-  EXPECT_EQ(choice.ranks(8, 0, false), 4) << "a rank alone has no room";
+  EXPECT_GT(choice.ranks(8, 0, false), 1) << "a rank alone has no room";
   // Once for each power of two.
   EXPECT_EQ(choice.explain().size(), 2u);
   choice.choose(60000);

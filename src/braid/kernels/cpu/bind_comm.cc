@@ -194,15 +194,26 @@ KernelInfo describe_all_reduce_norm(const Op& op, TypeList in) {
   return {fmt::format("{}.fabric", op.def->kind), rows * in[0].shape[1] * kFloat};
 }
 
-const std::string& axis_of(const Op& op) {
-  if (op.def == &ops::kLinearAllReduce) return op.attrs.as<ops::LinearAllReduceAttrs>().axis;
-  if (op.def->collective.computes) return op.attrs.as<ops::ReduceNormAttrs>().axis;
-  return op.attrs.as<ops::CommAttrs>().axis;
+struct AxisRanks {
+  const std::string& axis;
+  int ranks;
+};
+
+AxisRanks axis_of(const Op& op) {
+  const auto of = [](const auto& attrs) { return AxisRanks{attrs.axis, attrs.ranks}; };
+  if (op.def == &ops::kLinearAllReduce) return of(op.attrs.as<ops::LinearAllReduceAttrs>());
+  if (op.def->collective.computes) return of(op.attrs.as<ops::ReduceNormAttrs>());
+  return of(op.attrs.as<ops::CommAttrs>());
 }
 
-const StreamComms& comms_of(const AxisComms& axes, const Op& op) {
-  const auto axis = std::ranges::find(axes, axis_of(op), &AxisComms::value_type::first);
-  return (axis == axes.end() ? axes.front() : *axis).second;
+// A stream's Comm over the op's axis.
+fabric::Comm* comm_of(const AxisComms& axes, const Op& op, Stream stream) {
+  const AxisRanks want = axis_of(op);
+  const auto it = std::ranges::find_if(axes, [&](const auto& axis) {
+    fabric::Comm* const comm = axis.second[stream];
+    return axis.first == want.axis && comm != nullptr && comm->size() == want.ranks;
+  });
+  return (it == axes.end() ? axes.front() : *it).second[stream];
 }
 
 }  // namespace
@@ -224,8 +235,7 @@ void add_comm_kernels(KernelTable& table, const AxisComms& axes, Isa cap) {
                                         int threads) { return info(op, in, threads); },
                          .bind =
                              [axes, bind](const LaunchArgs& args) {
-                               const StreamComms& comms = comms_of(axes, *args.call.op);
-                               fabric::Comm* comm = comms[args.stream];
+                               fabric::Comm* const comm = comm_of(axes, *args.call.op, args.stream);
                                BRAID_CHECK(comm != nullptr, "no communication on the {} stream",
                                            to_string(args.stream));
                                return bind(args, *comm);

@@ -130,10 +130,11 @@ Kernel fabric_kernel(std::function<BoundKernel(const LaunchArgs&)> bind) {
 MeshComms::MeshComms(fabric::Endpoint& endpoint, std::span<const Mesh> meshes) {
   for (MeshGroup& group : groups_of(endpoint.rank(), meshes)) {
     Group& made = groups_.emplace_back(Group{std::move(group), {}});
+    // Groups of an axis share names: a fabric has few tags.
     for (Stream stream : kStreams) {
       made.comms[stream] = std::make_unique<fabric::Comm>(
           endpoint, fabric::Group{made.group.ranks},
-          fabric::CommConfig{.name = fmt::format("sp.{}.{}", made.group.name, to_string(stream)),
+          fabric::CommConfig{.name = fmt::format("sp.{}.{}", made.group.axis, to_string(stream)),
                              .slot_bytes = 64});
     }
   }

@@ -24,7 +24,7 @@ using StreamComms = PerStream<fabric::Comm*>;
 // outlive the table; lanes are at least the threads of the stream. `cap` as for add_cpu_kernels:
 // the same for both, or fused and unfused ops may differ in their last bits.
 void add_comm_kernels(KernelTable& table, const StreamComms& comms, Isa cap = detected_isa());
-// The same over several mesh axes, by name; other axes are the first.
+// The same over several mesh axes, by name and number of ranks; other axes are the first.
 using AxisComms = std::vector<std::pair<std::string, StreamComms>>;
 void add_comm_kernels(KernelTable& table, const AxisComms& axes, Isa cap = detected_isa());
 

@@ -1,0 +1,89 @@
+// Prompts on the first ranks, as `--sp auto` takes them where further ranks cost more: logits and
+// tokens are one rank's, and later steps go on with the keys of these ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "braid/engine/generate.h"
+#include "braid/engine/loaded_model.h"
+#include "golden/support/random_model.h"
+#include "golden/support/sequences.h"
+#include "golden/support/slow_machines.h"
+
+namespace braid::golden {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // f32
+
+class PartsOfRanks : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    folder_.emplace(GetParam() + "_parts_of_ranks");
+    write_hf_folder(load_random_model(GetParam()), folder_->path());
+    loaded_.emplace(folder_->path().string());
+  }
+  // Machines with two ranks.
+  RunnerConfig config(int ranks) const {
+    return {.tp = ranks,
+            .sp = SequenceParallel{},
+            .cache = kCache,
+            .schedule = "sequence_parallel",
+            .links = {.machines = ranks / 2},
+            .profile = slow_machines(DType::f32)};
+  }
+
+  static constexpr CacheShape kCache = {.pages = kPages,
+                                        .page_size = kPageSize,
+                                        .pages_per_sequence = kPages,
+                                        .kv_dtype = DType::f32};
+  std::optional<Folder> folder_;
+  std::optional<LoadedModel> loaded_;
+};
+
+TEST_P(PartsOfRanks, LogitsAreThoseOfOneRank) {
+  Runner one(loaded_->model, {.cache = kCache});
+  for (int P : {4, 8}) {
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    Runner ranks(loaded_->model, config(P));
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
+    // A part's steps and all ranks' larger ones in turn: memory grows alike on all.
+    for (int64_t n : {9, 40, 20, 90}) {
+      Sequence sequence{{7, 8, 11, 12, 13, 14, 15, 16}};
+      for (int64_t tokens : {n, int64_t{1}, int64_t{11}}) {
+        Batch batch(kPageSize);
+        sequence.add(batch, tokens);
+        expect_alike(ranks, one, batch, kTolerance);
+        if (HasFatalFailure()) return;
+      }
+    }
+    expect_two_ranks(ranks.explain());
+  }
+}
+
+TEST_P(PartsOfRanks, GreedyTokensAreThoseOfOneRank) {
+  const double tolerance = loaded_->model.default_kv_dtype() == DType::f32 ? 1e-4 : 1e-2;
+  Generator generator(loaded_->model, loaded_->tokenizer,
+                      {.tp = 4,
+                       .sp = SequenceParallel{},
+                       .threads = 1,
+                       .schedule = "sequence_parallel",
+                       .links = {.machines = 2},
+                       .profile = slow_machines(DType::f32)});
+  for (const Case& c : load_golden(GetParam()).cases) {
+    const Generation g = generator.generate(
+        {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
+    ASSERT_EQ(g.ids.size(), c.greedy.size());
+    for (size_t i = 0; i < c.greedy.size(); ++i) {
+      if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
+      ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PartsOfRanks,
+                         testing::Values("llama2_mha", "mistral_window", "qwen3_qk_norm",
+                                         "mixtral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace braid::golden
