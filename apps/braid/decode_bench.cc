@@ -8,11 +8,20 @@
 namespace braid::app {
 namespace {
 
-double ms_of(BenchedDecoder& decoder, size_t i) {
+template <class F>
+double ms_of(F&& work) {
   const auto start = std::chrono::steady_clock::now();
-  decoder.decode(i);
+  work();
   const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
   return passed.count();
+}
+
+template <class F>
+double median_ms(int repetitions, F&& work) {
+  std::vector<double> ms;
+  for (int n = 0; n < repetitions; ++n) ms.push_back(ms_of(work));
+  std::ranges::sort(ms);
+  return ms[ms.size() / 2];
 }
 
 }  // namespace
@@ -23,6 +32,7 @@ void print_decodes(const std::vector<std::string>& sizes, const StepBenchOptions
       "\n| size | ranks | first decode ms | decode ms | times one rank | values GB |\n"
       "|---|---|---:|---:|---:|---:|\n");
   std::vector<double> alone;  // ms by size
+  std::string launches;
   for (int ranks : place.ranks() > 1 ? std::vector{1, place.ranks()} : std::vector{1}) {
     NetworkConfig network = ranks > 1 ? place.all(random) : place.one(random);
     if (ranks > 1) {
@@ -31,18 +41,22 @@ void print_decodes(const std::vector<std::string>& sizes, const StepBenchOptions
     }
     const auto decoder = make(network);
     for (size_t i = 0; i < sizes.size(); ++i) {
-      const double first = ms_of(*decoder, i);
-      ms_of(*decoder, i);  // captures
-      std::vector<double> ms;
-      for (int n = 0; n < options.repetitions; ++n) ms.push_back(ms_of(*decoder, i));
-      std::ranges::sort(ms);
-      const double median = ms[ms.size() / 2];
+      const auto decode = [&] { decoder->decode(i); };
+      const double first = ms_of(decode);
+      decode();  // captures
+      const double median = median_ms(options.repetitions, decode);
       if (ranks == 1) alone.push_back(median);
       const int64_t arena = decoder->bound(i).executor(0).schedule().memory.arena_bytes;
       print(fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", sizes[i], ranks, first,
                         median, alone[i] / median, static_cast<double>(arena) * 1e-9));
+      if (!options.launches) continue;
+      BoundNetwork& network = decoder->bound(i);
+      const double run = median_ms(options.repetitions, [&] { network.run(); });
+      launches += fmt::format("{}, {} ranks: {:.2f} ms without latents and pixels; rank 0:\n{}",
+                              sizes[i], ranks, run, kinds_of(network));
     }
   }
+  print(launches);
 }
 
 }  // namespace braid::app

@@ -36,25 +36,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Rank 0's time by kind of op, launch by launch.
-std::string kinds_of(BoundNetwork& network) {
-  network.run_timed();  // loads
-  const std::vector<LaunchTime> times = network.run_timed();
-  const Executor& executor = network.executor(0);
-  std::map<std::string, std::pair<int, double>> kinds;
-  for (size_t i = 0; i < times.size(); ++i) {
-    const Launch& launch = executor.schedule().launches[i];
-    auto& [count, ms] = kinds[fmt::format("{} {}", to_string(launch.stream), launch.kernel.name)];
-    count += 1;
-    ms += 1e3 * (times[i].end - times[i].begin);
-  }
-  std::string out;
-  for (const auto& [kind, sum] : kinds) {
-    out += fmt::format("  {:>9.3f} ms {:>5} x {}\n", sum.second, sum.first, kind);
-  }
-  return out;
-}
-
 // The kernels of a device for plans that nothing runs.
 class PlanningKernels {
  public:
@@ -283,6 +264,24 @@ class Table {
 };
 
 }  // namespace
+
+std::string kinds_of(BoundNetwork& network) {
+  network.run_timed();  // loads
+  const std::vector<LaunchTime> times = network.run_timed();
+  const Executor& executor = network.executor(0);
+  std::map<std::string, std::pair<int, double>> kinds;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const Launch& launch = executor.schedule().launches[i];
+    auto& [count, ms] = kinds[fmt::format("{} {}", to_string(launch.stream), launch.kernel.name)];
+    count += 1;
+    ms += 1e3 * (times[i].end - times[i].begin);
+  }
+  std::string out;
+  for (const auto& [kind, sum] : kinds) {
+    out += fmt::format("  {:>9.3f} ms {:>5} x {}\n", sum.second, sum.first, kind);
+  }
+  return out;
+}
 
 void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
   command.add_option("--random-weights", weights, "the shape: " + example)->required();

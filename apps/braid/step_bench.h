@@ -79,6 +79,9 @@ class BenchPlace {
 void print_steps(const StepFamily& family, const StepBenchOptions& options,
                  const BenchPlace& place);
 
+// Rank 0's time by kind of op, launch by launch.
+std::string kinds_of(BoundNetwork& network);
+
 // A decoder of some sizes with random latents on some ranks.
 class BenchedDecoder {
  public:
