@@ -18,6 +18,30 @@ fabric::LinkModel links_of(const NetworkConfig& config) {
   return links;
 }
 
+// Where ranks' parts of a value are. Each of `frames` parts of the value is divided alike, and a
+// rank's shares of all frames stand together.
+struct Parts {
+  Parts(std::span<const int64_t> sizes, bool divided, int64_t frames)
+      : frames(divided ? frames : 1) {
+    for (const int64_t size : sizes) {
+      begin.push_back(divided ? elems / frames : 0);
+      of_frame.push_back(size / this->frames);
+      elems = divided ? elems + size : size;
+    }
+  }
+
+  // visit(first in the rank's part, first in the value, how many).
+  template <class F>
+  void each_frame(size_t rank, F&& visit) const {
+    const int64_t n = of_frame[rank];
+    for (int64_t t = 0; t < frames; ++t) visit(t * n, t * (elems / frames) + begin[rank], n);
+  }
+
+  int64_t frames;
+  int64_t elems = 0;                     // of the value
+  std::vector<int64_t> begin, of_frame;  // [ranks], elements of a frame
+};
+
 std::unique_ptr<World> make_world(WeightOf weight, const NetworkConfig& config) {
   WorldConfig world{.ranks = config.ranks(),
                     .threads = config.threads,
@@ -85,39 +109,41 @@ BoundNetwork::BoundNetwork(NetworkRanks& ranks, const std::vector<RankProgram>& 
   }
 }
 
-void BoundNetwork::write_bytes(std::string_view input, DType dtype,
-                               std::span<const std::byte> bytes) {
+void BoundNetwork::write_parts(
+    std::string_view input, DType dtype, int64_t elems, int64_t frames,
+    const std::function<void(std::byte* to, int64_t from, int64_t n)>& write) {
   const auto at = inputs_.find(input);
   BRAID_CHECK(at != inputs_.end(), "no input '{}'", input);
-  const bool divided = at->second.is_shard();
-  std::vector<size_t> begin;  // [ranks], of their parts
-  size_t written = 0;
+  std::vector<int64_t> sizes;
   for (const auto& executor : executors_) {
     const TensorView& to = executor->input(input);
     BRAID_CHECK(to.dtype == dtype, "input '{}' is {}", input, braid::name(to.dtype));
-    begin.push_back(divided ? written : 0);
-    written = begin.back() + static_cast<size_t>(to.bytes());
-    BRAID_CHECK(written <= bytes.size(), "input '{}' has {} bytes, not {}", input, written,
-                bytes.size());
+    sizes.push_back(to.shape.elems());
   }
-  BRAID_CHECK(written == bytes.size(), "input '{}' has {} bytes, not {}", input, written,
-              bytes.size());
-  ranks_.each(executors_, bytes.size(), [&](size_t r) {
+  const Parts parts(sizes, at->second.is_shard(), frames);
+  BRAID_CHECK(parts.elems == elems, "input '{}' has {} elements, not {}", input, parts.elems,
+              elems);
+  ranks_.each(executors_, static_cast<size_t>(bytes_of(dtype, elems)), [&](size_t r) {
     const TensorView& to = executors_[r]->input(input);
-    std::memcpy(to.data, bytes.data() + begin[r], static_cast<size_t>(to.bytes()));
+    parts.each_frame(r, [&](int64_t own, int64_t whole, int64_t n) {
+      write(to.data + bytes_of(dtype, own), whole, n);
+    });
   });
 }
 
-void BoundNetwork::write(std::string_view input, std::span<const float> values) {
+void BoundNetwork::write(std::string_view input, std::span<const float> values, int64_t frames) {
   const DType dtype = executors_[0]->input(input).dtype;
-  if (dtype == DType::f32) return write_bytes(input, dtype, std::as_bytes(values));
-  std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(dtype, std::ssize(values))));
-  quantize_row(dtype, values.data(), bytes.data(), std::ssize(values));
-  write_bytes(input, dtype, bytes);
+  write_parts(input, dtype, std::ssize(values), frames,
+              [&](std::byte* to, int64_t from, int64_t n) {
+                quantize_row(dtype, values.data() + from, to, n);
+              });
 }
 
 void BoundNetwork::write(std::string_view input, std::span<const int32_t> values) {
-  write_bytes(input, DType::i32, std::as_bytes(values));
+  write_parts(input, DType::i32, std::ssize(values), 1,
+              [&](std::byte* to, int64_t from, int64_t n) {
+                std::memcpy(to, values.data() + from, static_cast<size_t>(n) * sizeof(int32_t));
+              });
 }
 
 void BoundNetwork::run() {
@@ -139,21 +165,24 @@ double BoundNetwork::predicted_seconds(const CostModel& cost) const {
   return network_seconds(plan, cost);
 }
 
-std::span<const float> BoundNetwork::output(size_t index) {
+std::span<const float> BoundNetwork::output(size_t index, int64_t frames) {
   const bool divided = outputs_.at(index).is_shard();
-  std::vector<size_t> begin;  // [ranks], of their parts
-  size_t elems = 0;
+  std::vector<int64_t> sizes;
   for (size_t r = 0; r < (divided ? executors_.size() : 1); ++r) {
-    begin.push_back(elems);
-    elems += static_cast<size_t>(executors_[r]->output(index).shape.elems());
+    sizes.push_back(executors_[r]->output(index).shape.elems());
   }
+  const Parts parts(sizes, divided, frames);
+  const auto elems = static_cast<size_t>(parts.elems);
   if (!divided && executors_[0]->output(index).dtype == DType::f32) {
     return {host_output(0, index).as<const float>(), elems};
   }
   gathered_.resize(elems);
-  ranks_.each(std::span(executors_).first(begin.size()), elems * sizeof(float), [&](size_t r) {
+  ranks_.each(std::span(executors_).first(sizes.size()), elems * sizeof(float), [&](size_t r) {
     const TensorView view = host_output(r, index);
-    dequantize_row(view.dtype, view.data, gathered_.data() + begin[r], view.shape.elems());
+    parts.each_frame(r, [&](int64_t own, int64_t whole, int64_t n) {
+      dequantize_row(view.dtype, view.data + bytes_of(view.dtype, own), gathered_.data() + whole,
+                     n);
+    });
   });
   return gathered_;
 }

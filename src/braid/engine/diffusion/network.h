@@ -53,12 +53,13 @@ class BoundNetwork {
                std::vector<std::unique_ptr<Executor>> executors);
 
   // Inputs are written before each run, since a run may reuse their memory. Floats become the type
-  // of the input, and those of an output f32. Throws std::logic_error on a wrong size.
-  void write(std::string_view input, std::span<const float> values);
+  // of the input, and those of an output f32. Throws std::logic_error on a wrong size. Of a value
+  // with several frames, ranks have a share of each frame.
+  void write(std::string_view input, std::span<const float> values, int64_t frames = 1);
   void write(std::string_view input, std::span<const int32_t> values);
   void run();
   // An output after run(), valid until any Program on this network runs again.
-  std::span<const float> output(size_t index);
+  std::span<const float> output(size_t index, int64_t frames = 1);
   size_t outputs() const { return executors_[0]->program().outputs.size(); }
 
   // As run(), launch by launch: when each of rank 0's ran. On GPUs slower than a graph.
@@ -70,7 +71,9 @@ class BoundNetwork {
   const Executor& executor(int rank) const { return *executors_.at(static_cast<size_t>(rank)); }
 
  private:
-  void write_bytes(std::string_view input, DType dtype, std::span<const std::byte> bytes);
+  // write(place in a rank's input, first value, how many), for all ranks' parts.
+  void write_parts(std::string_view input, DType dtype, int64_t elems, int64_t frames,
+                   const std::function<void(std::byte* to, int64_t from, int64_t n)>& write);
   TensorView host_output(size_t rank, size_t index);
 
   NetworkRanks& ranks_;
