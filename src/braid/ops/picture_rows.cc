@@ -22,14 +22,19 @@ std::vector<ValueType> infer_edges(const Attrs& attrs, TypeList in) {
   return {{in[0].dtype, {2 * a.frames * a.width, in[0].shape[1]}}};
 }
 
-std::vector<ValueType> infer_halo(const Attrs& attrs, TypeList in) {
-  const auto& a = attrs.as<WithHaloAttrs>();
-  require_rows("with_halo", in[0], a.width, a.frames);
-  require_dtype("with_halo", "edges", in[1], in[0].dtype);
-  require_dim("with_halo", "edges", in[1], 0, 2 * a.frames * a.width * a.ranks);
-  require_dim("with_halo", "edges", in[1], 1, in[0].shape[1]);
+// x between rows of `edges`.
+ValueType with_halo(std::string_view op, const WithHaloAttrs& a, const ValueType& x,
+                    const ValueType& edges) {
+  require_rows(op, x, a.width, a.frames);
+  require_dtype(op, "edges", edges, x.dtype);
+  require_dim(op, "edges", edges, 0, 2 * a.frames * a.width * a.ranks);
+  require_dim(op, "edges", edges, 1, x.shape[1]);
   const int64_t halo = a.frames * (a.above() + a.below());
-  return {{in[0].dtype, {in[0].shape[0] + halo, in[0].shape[1]}}};
+  return {x.dtype, {x.shape[0] + halo, x.shape[1]}};
+}
+
+std::vector<ValueType> infer_halo(const Attrs& attrs, TypeList in) {
+  return {with_halo("with_halo", attrs.as<WithHaloAttrs>(), in[0], in[1])};
 }
 
 void require_groups(std::string_view op, const ValueType& x, int64_t groups) {
@@ -54,7 +59,12 @@ std::vector<ValueType> infer_norm(const Attrs& attrs, TypeList in) {
   require_dtype("group_norm_by", "stats", in[3], DType::f32);
   require_dim("group_norm_by", "stats", in[3], 0, std::ssize(a.pixels));
   require_dim("group_norm_by", "stats", in[3], 1, 2 * a.norm.groups);
-  return {in[0]};
+  if (!a.halo) return {in[0]};
+  if (a.halo->frames != 1) {
+    fail(ErrorCode::kInvalidArgument, "group_norm_by: a halo of {} frames, wanted is 1",
+         a.halo->frames);
+  }
+  return {with_halo("group_norm_by", *a.halo, in[0], in[4])};
 }
 
 Cost cost_copy(const Attrs&, TypeList, TypeList out, const Work& work) {
@@ -116,14 +126,16 @@ void reference_norm(const OpCall& call) {
   for (int64_t g = 0; g < a.norm.groups; ++g) {
     moments.push_back(group_moments(a, call.in[3].as<const float>(), g, of_group));
   }
-  for (int64_t i = 0; i < x.shape[0]; ++i) {
-    std::vector<float> row = load_row(x, i);
-    for (size_t c = 0; c < row.size(); ++c) {
-      const GroupMoments& m = moments[c / static_cast<size_t>(of_group)];
-      const double y = ((row[c] - m.mean) / std::sqrt(m.variance + a.norm.eps) * w[c]) + b[c];
-      row[c] = static_cast<float>(a.norm.silu ? y / (1 + std::exp(-y)) : y);
+  for (const RowMove& move : moves_of(a, x.shape[0])) {
+    for (int64_t i = 0; i < move.rows; ++i) {
+      std::vector<float> row = load_row(call.in[move.edges ? 4 : 0], move.from + i);
+      for (size_t c = 0; c < row.size(); ++c) {
+        const GroupMoments& m = moments[c / static_cast<size_t>(of_group)];
+        const double y = ((row[c] - m.mean) / std::sqrt(m.variance + a.norm.eps) * w[c]) + b[c];
+        row[c] = static_cast<float>(a.norm.silu ? y / (1 + std::exp(-y)) : y);
+      }
+      store_row(call.out[0], move.to + i, row);
     }
-    store_row(call.out[0], i, row);
   }
 }
 
@@ -154,6 +166,11 @@ std::array<RowMove, 3> moves_of(const WithHaloAttrs& a, int64_t n) {
   below.to = a.above() + frame;
   below.rows = a.below();
   return {above, own, below};
+}
+
+std::array<RowMove, 3> moves_of(const GroupNormByAttrs& a, int64_t n) {
+  if (a.halo) return moves_of(*a.halo, n);
+  return {RowMove{.rows = n, .count = 1}};
 }
 
 GroupMoments group_moments(const GroupNormByAttrs& a, const float* stats, int64_t group,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "braid/ops/group_norm.h"
@@ -69,18 +70,23 @@ struct GroupStatsAttrs {
 extern const OpDef kGroupStats;
 
 // group_norm over one picture by all ranks' statistics: x [n, C], w [C], b [C], stats f32 [P, 2 *
-// groups], the group_stats over `pixels[p]` pixels for each rank p.
+// groups], the group_stats over `pixels[p]` pixels for each rank p, and edges or absent. With
+// `halo`, of one frame, the output is the norm of with_halo(x, edges), which is never written out.
 struct GroupNormByAttrs {
   GroupNormAttrs norm;  // batch is 1
   std::vector<int64_t> pixels;
+  std::optional<WithHaloAttrs> halo;
   bool operator==(const GroupNormByAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     norm.fields(f);
     f("ranks", pixels.size());
+    if (halo) f("halo", halo->width);
   }
 };
 extern const OpDef kGroupNormBy;
+// Rows of x or of the edges (input 4) that a norm writes, and where to.
+std::array<RowMove, 3> moves_of(const GroupNormByAttrs& attrs, int64_t n);
 
 // Mean of a group over all ranks' pixels, and the variance, from stats [P, 2 * groups].
 struct GroupMoments {

@@ -30,7 +30,8 @@ class Lowering {
         plan_(plan),
         division_(division),
         made_(logical, plan),
-        token_parts_(made_.token_parts()) {
+        token_parts_(made_.token_parts()),
+        pictures_(logical) {
     map_.reserve(logical.values.size());
   }
 
@@ -124,7 +125,8 @@ class Lowering {
     }
     if (plan_.tokens && op.def == &ops::kAttention) return lower_attention_op(op, index);
     if (exchanges() && lower_exchange(op, index)) return;
-    if (plan_.rows && !op.inputs.empty() && made_.placed(mapped(op.inputs[0])).is_shard(0)) {
+    if (plan_.rows && !op.inputs.empty() &&
+        made_.placed(mapped(pictures_.source(op))).is_shard(0)) {
       const RowSharding& rows = *plan_.rows;
       if (rows.pictures && divides_pictures(op)) return lower_picture(op, index);
       const bool attends = op.def == &ops::kDenseAttention;
@@ -341,19 +343,13 @@ class Lowering {
 
   // An op over a picture with divided rows of pixels.
   void lower_picture(const Op& op, int index) {
-    const Placement x = made_.placed(mapped(op.inputs[0]));
-    std::vector<ValueId> in;
-    for (ValueId id : op.inputs) in.push_back(mapped(id));
+    if (pictures_.postpones(op)) return;
+    const Placement x = made_.placed(mapped(pictures_.source(op)));
     std::vector<Builder> builders = made_.begin_builders(op);
-    const ValueId out = lower_picture_op(builders, plan_.axis, op, in, x.parts);
-    std::vector<Range> rows;
-    int64_t end = 0;
-    for (const Builder& b : builders) {
-      const int64_t begin = std::exchange(end, end + b.type(out).shape[0]);
-      rows.push_back({begin, end});
-    }
+    const auto [out, rows] = pictures_.lower(
+        builders, plan_.axis, op, [this](ValueId id) { return mapped(id); }, x.parts);
     made_.end_builders(builders, index);
-    define(op.outputs[0], out, Placement::shard(0, std::move(rows)));
+    define(op.outputs[0], out, rows);
   }
 
   // Layout of these parts' rows, part after part.
@@ -376,6 +372,7 @@ class Lowering {
   bool cuts_ = false;
   PlacedPrograms made_;
   const Placement& token_parts_;
+  PictureLowering pictures_;
   std::vector<ValueId> map_;  // logical value -> each rank's value
   ValueId kv_slots_ = kNoValue;
   ValueId scores_ = kNoValue;  // keys' scores, by the attention before

@@ -1,6 +1,7 @@
 #include "braid/parallel/picture_parallel.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "braid/ops/comm.h"
 #include "braid/ops/concat.h"
@@ -22,20 +23,31 @@ Attrs gather_rows(const std::string& axis, size_t ranks, int64_t rows) {
   return Attrs::of(std::move(attrs));
 }
 
+using Halos = std::map<std::pair<size_t, ValueId>, ValueId>;
+
+// A group norm that a convolution reads, with the ranks' inputs.
+struct NormBefore {
+  const ops::GroupNormAttrs* attrs = nullptr;  // null: none
+  std::vector<ValueId> in;
+};
+
 // A rank's share of an op.
 class RankPart {
  public:
-  RankPart(Builder& builder, const std::string& axis, size_t rank, const std::vector<Range>& pixels)
-      : b_(builder), axis_(axis), rank_(rank), pixels_(pixels) {}
+  RankPart(Builder& builder, const std::string& axis, size_t rank, const std::vector<Range>& pixels,
+           Halos& haloed)
+      : b_(builder), axis_(axis), rank_(rank), pixels_(pixels), haloed_(haloed) {}
 
-  ValueId conv2d(const ops::Conv2dAttrs& attrs, const std::vector<ValueId>& in) {
+  ValueId conv2d(const ops::Conv2dAttrs& attrs, const std::vector<ValueId>& in,
+                 const NormBefore& norm) {
     const int64_t taps = b_.type(in[1]).shape[2];
     require_taps("conv2d", attrs.stride, taps, attrs.padding);
     ops::Conv2dAttrs local = attrs;
     local.height = own(attrs.height);
     ops::Conv2dInputs inputs{.x = in[0], .w = in[1], .bias = in[2], .residual = in[3]};
     if (taps > 1) {
-      inputs.x = with_halo(in[0], attrs.width, attrs.batch);
+      inputs.x = norm.attrs ? group_norm(*norm.attrs, norm.in, halo(attrs.width, 1))
+                            : with_halo(in[0], attrs.width, attrs.batch);
       local.first_row = above() * attrs.upsample;
       local.rows = local.height * attrs.upsample;
       local.height += above() + below();
@@ -63,14 +75,16 @@ class RankPart {
     return ops::conv3d(b_, inputs, local);
   }
 
-  ValueId group_norm(const ops::GroupNormAttrs& attrs, const std::vector<ValueId>& in) {
+  ValueId group_norm(const ops::GroupNormAttrs& attrs, const std::vector<ValueId>& in,
+                     std::optional<ops::WithHaloAttrs> halo = {}) {
     BRAID_CHECK(attrs.batch == 1, "a group norm of {} pictures over ranks", attrs.batch);
-    ops::GroupNormByAttrs by{attrs, {}};
+    ops::GroupNormByAttrs by{attrs, {}, halo};
     for (const Range& of_rank : pixels_) by.pixels.push_back(of_rank.size());
     const ValueId stats =
         b_.op1(ops::kGroupStats, Attrs::of(ops::GroupStatsAttrs{attrs.groups}), {in[0]});
-    const ValueId all = b_.op1(ops::kAllGather, gather_rows(axis_, pixels_.size(), 1), {stats});
-    return b_.op1(ops::kGroupNormBy, Attrs::of(std::move(by)), {in[0], in[1], in[2], all});
+    const ValueId edges = halo ? all_edges(in[0], *halo) : kNoValue;
+    const ValueId all = gather(stats, 1);
+    return b_.op1(ops::kGroupNormBy, Attrs::of(std::move(by)), {in[0], in[1], in[2], all, edges});
   }
 
   ValueId latent_scale(ops::LatentScaleAttrs attrs, const std::vector<ValueId>& in) {
@@ -79,11 +93,18 @@ class RankPart {
     return ops::latent_scale(b_, in[0], in[1], in[2], attrs);
   }
 
-  // Whole frames.
-  ValueId take_rows(ops::TakeRowsAttrs attrs, ValueId x) {
+  // Whole frames; `kept` for a convolution of the next chunk, with their halo if x has one.
+  ValueId take_rows(ops::TakeRowsAttrs attrs, ValueId x, bool kept) {
     attrs.begin = own(attrs.begin);
     attrs.rows = own(attrs.rows);
-    return ops::take_rows(b_, x, attrs);
+    const auto haloed = haloed_.find({rank_, x});
+    if (!kept || haloed == haloed_.end()) return ops::take_rows(b_, x, attrs);
+    const int64_t rows = b_.type(x).shape[0], all = b_.type(haloed->second).shape[0];
+    attrs.begin = attrs.begin * all / rows;
+    attrs.rows = attrs.rows * all / rows;
+    const ValueId frames = ops::take_rows(b_, haloed->second, attrs);
+    haloed_[{rank_, frames}] = frames;
+    return frames;
   }
 
  private:
@@ -92,14 +113,24 @@ class RankPart {
   int64_t above() const { return rank_ > 0 ? 1 : 0; }
   int64_t below() const { return rank_ + 1 < pixels_.size() ? 1 : 0; }
 
+  ops::WithHaloAttrs halo(int64_t width, int64_t frames) const {
+    return {width, static_cast<int>(rank_), static_cast<int>(pixels_.size()), frames};
+  }
+
+  // All ranks have `rows` rows.
+  ValueId gather(ValueId x, int64_t rows) {
+    return b_.op1(ops::kAllGather, gather_rows(axis_, pixels_.size(), rows), {x});
+  }
+
+  ValueId all_edges(ValueId x, const ops::WithHaloAttrs& halo) {
+    const ops::EdgeRowsAttrs edges{halo.width, halo.frames};
+    return gather(b_.op1(ops::kEdgeRows, Attrs::of(edges), {x}), 2 * halo.frames * halo.width);
+  }
+
   ValueId with_halo(ValueId x, int64_t width, int64_t frames) {
-    const auto P = static_cast<int>(pixels_.size());
-    const ValueId edges = b_.op1(ops::kEdgeRows, Attrs::of(ops::EdgeRowsAttrs{width, frames}), {x});
-    const ValueId all =
-        b_.op1(ops::kAllGather, gather_rows(axis_, pixels_.size(), 2 * frames * width), {edges});
-    return b_.op1(ops::kWithHalo,
-                  Attrs::of(ops::WithHaloAttrs{width, static_cast<int>(rank_), P, frames}),
-                  {x, all});
+    if (const auto known = haloed_.find({rank_, x}); known != haloed_.end()) return known->second;
+    const ops::WithHaloAttrs attrs = halo(width, frames);
+    return haloed_[{rank_, x}] = b_.op1(ops::kWithHalo, Attrs::of(attrs), {x, all_edges(x, attrs)});
   }
 
   static void require_taps(std::string_view op, int64_t stride, int64_t taps, int64_t padding) {
@@ -114,6 +145,7 @@ class RankPart {
   const std::string& axis_;
   const size_t rank_;
   const std::vector<Range>& pixels_;
+  Halos& haloed_;
 };
 
 }  // namespace
@@ -148,13 +180,70 @@ bool divides_pictures(const Op& op) {
   return std::ranges::find(divided, op.def) != std::end(divided);
 }
 
-ValueId lower_picture_op(std::vector<Builder>& builders, const std::string& axis, const Op& op,
-                         const std::vector<ValueId>& in, const std::vector<Range>& pixels) {
+const Op* PictureLowering::convolution_of(const Op& norm) const {
+  if (norm.def != &ops::kGroupNorm || norm.attrs.as<ops::GroupNormAttrs>().batch != 1) {
+    return nullptr;
+  }
+  const ValueId y = norm.outputs[0];
+  if (std::ranges::find(logical_.outputs, y) != logical_.outputs.end()) return nullptr;
+  const Op* reader = nullptr;
+  for (const Op& op : logical_.ops) {
+    const auto reads = std::ranges::count(op.inputs, y);
+    if (reads == 0) continue;
+    const bool alone = reader == nullptr && reads == 1 && op.def == &ops::kConv2d;
+    if (!alone || op.inputs[0] != y || logical_.value(op.inputs[1]).type.shape[2] == 1) {
+      return nullptr;
+    }
+    reader = &op;
+  }
+  return reader;
+}
+
+const Op* PictureLowering::norm_before(const Op& convolution) const {
+  for (const Op& op : logical_.ops) {
+    if (op.def != &ops::kGroupNorm || op.outputs[0] != convolution.inputs[0]) continue;
+    return convolution_of(op) == &convolution ? &op : nullptr;
+  }
+  return nullptr;
+}
+
+// Whether only convolutions of the next chunk read the rows taken.
+bool PictureLowering::is_kept(const Op& take) const {
+  const ValueId y = take.outputs[0];
+  return std::ranges::find(logical_.outputs, y) == logical_.outputs.end() &&
+         std::ranges::all_of(logical_.ops, [&](const Op& op) {
+           const auto reads = std::ranges::count(op.inputs, y);
+           return reads == 0 || (reads == 1 && op.def == &ops::kConv3d && op.inputs[4] == y &&
+                                 logical_.value(op.inputs[1]).type.shape[3] > 1);
+         });
+}
+
+ValueId PictureLowering::source(const Op& op) const {
+  const Op* norm = op.def == &ops::kConv2d ? norm_before(op) : nullptr;
+  return norm ? norm->inputs[0] : op.inputs[0];
+}
+
+std::pair<ValueId, Placement> PictureLowering::lower(std::vector<Builder>& builders,
+                                                     const std::string& axis, const Op& op,
+                                                     const std::function<ValueId(ValueId)>& mapped,
+                                                     const std::vector<Range>& pixels) {
+  const auto mapped_all = [&](const Op& of) {
+    std::vector<ValueId> ids;
+    for (ValueId id : of.inputs) ids.push_back(mapped(id));
+    return ids;
+  };
+  const std::vector<ValueId> in = mapped_all(op);
+  NormBefore norm;
+  if (const Op* before = op.def == &ops::kConv2d ? norm_before(op) : nullptr) {
+    norm = {&before->attrs.as<ops::GroupNormAttrs>(), mapped_all(*before)};
+  }
+  const bool kept = op.def == &ops::kTakeRows && is_kept(op);
   ValueId out = kNoValue;
+  std::vector<Range> rows;
   for (size_t r = 0; r < builders.size(); ++r) {
-    RankPart part(builders[r], axis, r, pixels);
+    RankPart part(builders[r], axis, r, pixels, haloed_);
     if (op.def == &ops::kConv2d) {
-      out = part.conv2d(op.attrs.as<ops::Conv2dAttrs>(), in);
+      out = part.conv2d(op.attrs.as<ops::Conv2dAttrs>(), in, norm);
     } else if (op.def == &ops::kConv3d) {
       out = part.conv3d(op.attrs.as<ops::Conv3dAttrs>(), in);
     } else if (op.def == &ops::kGroupNorm) {
@@ -162,12 +251,14 @@ ValueId lower_picture_op(std::vector<Builder>& builders, const std::string& axis
     } else if (op.def == &ops::kLatentScale) {
       out = part.latent_scale(op.attrs.as<ops::LatentScaleAttrs>(), in);
     } else if (op.def == &ops::kTakeRows) {
-      out = part.take_rows(op.attrs.as<ops::TakeRowsAttrs>(), in[0]);
+      out = part.take_rows(op.attrs.as<ops::TakeRowsAttrs>(), in[0], kept);
     } else {
       out = builders[r].op1(*op.def, op.attrs, in);
     }
+    const int64_t begin = rows.empty() ? 0 : rows.back().end;
+    rows.push_back({begin, begin + builders[r].type(out).shape[0]});
   }
-  return out;
+  return {out, Placement::shard(0, std::move(rows))};
 }
 
 }  // namespace braid

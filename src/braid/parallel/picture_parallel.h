@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "braid/parallel/layout_plan.h"
@@ -17,10 +20,32 @@ LayoutPlan picture_parallel(const Program& program, const std::vector<std::strin
 // Whether lower_picture_op divides the op; others go by their sharding rules.
 bool divides_pictures(const Op& op);
 
-// The op on every rank; `builders` has a builder per rank, `in` the op's inputs on the ranks. Rank
-// p has `pixels[p]` of the first input. A convolution (stride 1, at most 3 rows of taps) gathers
-// all ranks' first and last rows, a group norm (B = 1) statistics; other ops keep rows in place.
-ValueId lower_picture_op(std::vector<Builder>& builders, const std::string& axis, const Op& op,
-                         const std::vector<ValueId>& in, const std::vector<Range>& pixels);
+// Lowers a Program's ops over divided pictures, in program order. A convolution (stride 1, at most
+// 3 rows of taps) gathers all ranks' first and last rows, a group norm (B = 1) statistics; other
+// ops keep rows in place. Where a picture's norm is read by such a convolution alone, neighbours'
+// rows come before the norm, which then writes rows and halo in one pass. Frames kept for the next
+// chunk keep their halo.
+class PictureLowering {
+ public:
+  explicit PictureLowering(const Program& logical) : logical_(logical) {}
+
+  // Whether the op is such a norm: it is lowered with its convolution.
+  bool postpones(const Op& op) const { return convolution_of(op) != nullptr; }
+  // The logical value whose rows ranks divide: input 0, or a postponed norm's.
+  ValueId source(const Op& op) const;
+  // The op on every rank: its output, and each rank's rows. `builders` has a builder per rank,
+  // `mapped` finds the ranks' value of a logical value. Rank p has `pixels[p]` of source(op).
+  std::pair<ValueId, Placement> lower(std::vector<Builder>& builders, const std::string& axis,
+                                      const Op& op, const std::function<ValueId(ValueId)>& mapped,
+                                      const std::vector<Range>& pixels);
+
+ private:
+  const Op* convolution_of(const Op& norm) const;
+  const Op* norm_before(const Op& convolution) const;
+  bool is_kept(const Op& take) const;
+
+  const Program& logical_;
+  std::map<std::pair<size_t, ValueId>, ValueId> haloed_;  // (rank, value) -> the value with halo
+};
 
 }  // namespace braid

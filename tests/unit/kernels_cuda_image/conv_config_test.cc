@@ -34,6 +34,17 @@ TEST(ConvConfig, PairsShare) {
   }
 }
 
+// A rank's share of 128 x 128 latents: tiles of 128 channels would leave half of the device idle.
+TEST(ConvConfig, NarrowTilesOfFewPixels) {
+  ConvDesc d{.pixels = 32 * 128, .channels = 512, .out = 512, .height = 32, .width = 128};
+  EXPECT_EQ(choose(d, 90).block_n, 64);
+  EXPECT_TRUE(choose(d, 90).shares_pixels);
+  d.pixels *= 2;  // two pictures
+  EXPECT_EQ(choose(d, 90).block_n, 128);
+  d = {.pixels = 64 * 256, .channels = 512, .out = 512, .height = 64, .width = 256, .upsample = 2};
+  EXPECT_EQ(choose(d, 90).block_n, 128);
+}
+
 TEST(ConvConfig, FewestPatches) {
   struct Case {
     int64_t height, width, upsample;

@@ -140,13 +140,20 @@ BoundKernel bind_group_norm_by(const LaunchArgs& args, Isa isa) {
                                                                           const Team& team) {
                      const float* stats = call.in[3].as<const float>();
                      const int64_t of_group = p.channels / p.groups;
-                     group_norm_by(
-                         p,
-                         [&](int64_t group) {
-                           const auto m = ops::group_moments(a, stats, group, of_group);
-                           return GroupMoments{m.mean, m.variance};
-                         },
-                         scratch, team, isa);
+                     for (const ops::RowMove& m : ops::moves_of(a, p.pixels)) {
+                       if (m.rows == 0) continue;
+                       GroupNormParams rows = p;
+                       rows.x = call.in[m.edges ? 4 : 0].row_as<const float>(m.from);
+                       rows.y = call.out[0].row_as<float>(m.to);
+                       rows.pixels = m.rows;
+                       group_norm_by(
+                           rows,
+                           [&](int64_t group) {
+                             const auto m = ops::group_moments(a, stats, group, of_group);
+                             return GroupMoments{m.mean, m.variance};
+                           },
+                           scratch, team, isa);
+                     }
                    });
 }
 

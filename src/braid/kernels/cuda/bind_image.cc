@@ -103,7 +103,11 @@ BoundKernel bind_group_stats(const LaunchArgs& args) {
 BoundKernel bind_group_norm_by(const LaunchArgs& args) {
   return [&call = args.call, workspace = args.workspace](const LaunchContext& context) {
     const auto& a = call.attrs<ops::GroupNormByAttrs>();
-    group_norm_by({norm_of(call, a.norm, workspace), call.in[3], a.pixels}, context);
+    group_norm_by({.norm = norm_of(call, a.norm, workspace),
+                   .stats = call.in[3],
+                   .edges = call.in[4],
+                   .attrs = a},
+                  context);
   };
 }
 

@@ -30,14 +30,19 @@ ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
 
 namespace {
 
+// Patches of a picture whose pixels are `upsample` apart.
+int64_t patches_of(const ConvDesc& d, int pixels, int width) {
+  return ceil_div(ceil_div(d.width, d.upsample), int64_t{width}) *
+         ceil_div(ceil_div(d.height, d.upsample), int64_t{pixels / width});
+}
+
 // Of a patch of `pixels`: fewest patches over a picture, then the shape nearest to a square. A
 // patch has every `upsample`-th pixel along both axes.
 int patch_width(const ConvDesc& d, int pixels) {
   int best = 0;
   int64_t fewest = 0;
   for (const int width : {16, 32, 8, 64, 128}) {
-    const int64_t patches = ceil_div(ceil_div(d.width, d.upsample), int64_t{width}) *
-                            ceil_div(ceil_div(d.height, d.upsample), int64_t{pixels / width});
+    const int64_t patches = patches_of(d, pixels, width);
     if (best == 0 || patches < fewest) best = width, fewest = patches;
   }
   return best;
@@ -63,6 +68,12 @@ ConvConfig choose(const ConvDesc& d, int compute_capability) {
                .block_k = kBlockK,
                .stages = 4};
   c.patch_width = patch_width(d, c.block_m);
+  // A CTA has a tile at a time: of a rank's few pixels, tiles half as wide fill the device.
+  constexpr int64_t kMultiprocessors = 132;
+  const int64_t pictures = d.pixels / (d.height * d.width);
+  const int64_t patches =
+      pictures * d.upsample * d.upsample * patches_of(d, c.block_m, c.patch_width);
+  if (patches * ceil_div(d.out, int64_t{64}) <= kMultiprocessors) c.block_n = 64;
   c.shares_pixels = ceil_div(d.out, int64_t{c.block_n}) % 2 == 0;
   return c;
 }

@@ -12,14 +12,20 @@ namespace braid::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostParts = 512;      // CTAs that sum up a picture
-constexpr int64_t kPixelsOfPart = 1024;  // at least
-constexpr int kMostVectors = 4096;       // of a pixel
-constexpr int kAhead = 8;                // pixels that a thread loads at once
+constexpr int64_t kMostParts = 512;    // CTAs that sum up a picture
+constexpr int64_t kPixelsOfPart = 64;  // at least: few pixels need all multiprocessors, too
+constexpr int kMostVectors = 4096;     // of a pixel
+constexpr int kAhead = 8;              // pixels that a thread loads at once
 
 int64_t parts_of(int64_t pixels) {
   return std::clamp<int64_t>(pixels / kPixelsOfPart, 1, kMostParts);
 }
+
+// Pixels of y around those of x: the first come from `above`, the last from `below`.
+struct Halo {
+  const void *above, *below;
+  int64_t above_pixels, below_pixels;
+};
 
 struct Args {
   const void *x, *w, *b;
@@ -28,22 +34,24 @@ struct Args {
   float2* partial;   // [B, parts, groups]: sum and sum of squares
   float2* scale;     // [B, groups]: mean and 1 / deviation
   int64_t pixels;    // P, of a picture
+  Halo halo;         // of one picture
   int64_t per_part;  // pixels that a CTA sums up
   int parts, groups, channels;
   float eps;
   bool silu;
 };
 
-// Calls f(p, c) for every step-th pixel p from `first` to `end`, with V channels c of x from v * V.
-template <class T, int V, class F>
-__device__ inline void for_pixels(const T* x, int channels, int v, int64_t first, int64_t end,
+// Calls f(p, c) for every step-th pixel p from `first` to `end`, with V channels c from v * V of
+// the picture at base(p).
+template <class T, int V, class Base, class F>
+__device__ inline void for_pixels(const Base& base, int channels, int v, int64_t first, int64_t end,
                                   int step, const F& f) {
   for (; first < end; first += kAhead * step) {
     Packed<T, V> in[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       const int64_t p = first + k * step;
-      if (p < end) in[k] = load_packed<T, V>(x + p * channels + v * V);
+      if (p < end) in[k] = load_packed<T, V>(base(p) + p * channels + v * V);
     }
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
@@ -79,7 +87,8 @@ __global__ void __launch_bounds__(kThreads) sums_kernel(Args a) {
         squares += d * d;
       }
     };
-    for_pixels<T, V>(x, a.channels, v, begin + i / vectors, end, at_a_time, count);
+    const auto base = [x](int64_t) { return x; };
+    for_pixels<T, V>(base, a.channels, v, begin + i / vectors, end, at_a_time, count);
     sums[i] = {sum, squares};
   }
   __syncthreads();
@@ -166,9 +175,12 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Args a, int64_t per_cta
   const int vectors = a.channels / V, of_group = vectors / a.groups;
   const int at_a_time = max(kThreads / vectors, 1);
   const int64_t picture = blockIdx.y, begin = blockIdx.x * per_cta;
-  const int64_t end = min(begin + per_cta, a.pixels);
+  const int64_t first_own = a.halo.above_pixels, end_own = first_own + a.pixels;
+  const int64_t end = min(begin + per_cta, end_own + a.halo.below_pixels);
   ptx::grid_dependency_wait();
-  const T* x = static_cast<const T*>(a.x) + picture * a.pixels * a.channels;
+  const T* x = static_cast<const T*>(a.x) + (picture * a.pixels - first_own) * a.channels;
+  const T* above = static_cast<const T*>(a.halo.above);
+  const T* below = static_cast<const T*>(a.halo.below) - end_own * a.channels;
   T* y = static_cast<T*>(a.y) + picture * a.pixels * a.channels;
   for (int i = threadIdx.x; i < at_a_time * vectors; i += kThreads) {
     const int v = i % vectors;
@@ -184,7 +196,8 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Args a, int64_t per_cta
       }
       store(y + p * a.channels + v * V, c);
     };
-    for_pixels<T, V>(x, a.channels, v, begin + i / vectors, end, at_a_time, apply);
+    const auto base = [&](int64_t p) { return p < first_own ? above : p < end_own ? x : below; };
+    for_pixels<T, V>(base, a.channels, v, begin + i / vectors, end, at_a_time, apply);
   }
 }
 
@@ -216,10 +229,11 @@ void launch(const Args& a, int64_t pictures, const Parts& run, LaunchContext con
   if (run.stats) return;
   context.pdl = true;
   const int64_t at_once = int64_t{kAhead} * std::max(kThreads / vectors, 1);
-  const int64_t ctas = std::min<int64_t>(ceil_div(a.pixels, at_once), 4096);
-  const int64_t per_cta = round_up(ceil_div(a.pixels, ctas), at_once);
+  const int64_t pixels = a.halo.above_pixels + a.pixels + a.halo.below_pixels;
+  const int64_t ctas = std::min<int64_t>(ceil_div(pixels, at_once), 4096);
+  const int64_t per_cta = round_up(ceil_div(pixels, ctas), at_once);
   launch_kernel(context, apply_kernel<T, V>,
-                dim3(static_cast<unsigned>(ceil_div(a.pixels, per_cta)), y), dim3(kThreads), 0, a,
+                dim3(static_cast<unsigned>(ceil_div(pixels, per_cta)), y), dim3(kThreads), 0, a,
                 per_cta);
 }
 
@@ -247,12 +261,14 @@ void launch(const Args& a, DType dtype, bool aligned, int64_t pictures, const Pa
         : launch<__nv_bfloat16, 1>(a, pictures, run, context);
 }
 
-void normalize(const GroupNormParams& p, const Parts& run, const LaunchContext& context) {
+void normalize(const GroupNormParams& p, const TensorView& edges, const Halo& halo,
+               const Parts& run, const LaunchContext& context) {
   constexpr std::string_view kOp = "group_norm";
   const auto& attrs = p.attrs;
   require_matrix(kOp, "x", p.x, {DType::f32, DType::bf16});
   require_matrix(kOp, "y", p.y, {p.x.dtype});
-  require_shape(kOp, "y", p.y, p.x.shape);
+  require_shape(kOp, "y", p.y,
+                {p.x.shape[0] + halo.above_pixels + halo.below_pixels, p.x.shape[1]});
   require_matrix(kOp, "w", p.w, {DType::f32, DType::f16, DType::bf16});
   require_matrix(kOp, "b", p.b, {DType::f32, DType::f16, DType::bf16});
   Args a = args_of(p.x, p.workspace, attrs.batch, attrs.groups);
@@ -261,9 +277,10 @@ void normalize(const GroupNormParams& p, const Parts& run, const LaunchContext& 
   a.w_dtype = p.w.dtype;
   a.b_dtype = p.b.dtype;
   a.y = p.y.data;
+  a.halo = halo;
   a.eps = attrs.eps;
   a.silu = attrs.silu;
-  launch(a, p.x.dtype, rows_aligned({p.x, p.y, p.w, p.b}, 4), attrs.batch, run, context);
+  launch(a, p.x.dtype, rows_aligned({p.x, p.y, p.w, p.b, edges}, 4), attrs.batch, run, context);
 }
 
 }  // namespace
@@ -274,7 +291,7 @@ int64_t group_norm_workspace(const ops::GroupNormAttrs& a, const Shape& x) {
 }
 
 void group_norm(const GroupNormParams& params, LaunchContext context) {
-  normalize(params, {}, context);
+  normalize(params, {}, {}, {}, context);
 }
 
 void group_stats(const GroupStatsParams& p, LaunchContext context) {
@@ -286,7 +303,7 @@ void group_stats(const GroupStatsParams& p, LaunchContext context) {
 }
 
 void group_norm_by(const GroupNormByParams& p, LaunchContext context) {
-  const auto ranks = std::ssize(p.pixels);
+  const auto ranks = std::ssize(p.attrs.pixels);
   require_matrix("group_norm_by", "stats", p.stats, {DType::f32});
   require_shape("group_norm_by", "stats", p.stats, {ranks, 2 * p.norm.attrs.groups});
   if (ranks > kMostNormRanks) {
@@ -294,8 +311,17 @@ void group_norm_by(const GroupNormByParams& p, LaunchContext context) {
          kMostNormRanks);
   }
   Parts run{.given = p.stats.as<const float>(), .pixels = {.ranks = static_cast<int>(ranks)}};
-  std::ranges::copy(p.pixels, run.pixels.of_rank);
-  normalize(p.norm, run, context);
+  std::ranges::copy(p.attrs.pixels, run.pixels.of_rank);
+  Halo halo = {};
+  if (p.attrs.halo) {
+    require_matrix("group_norm_by", "edges", p.edges, {p.norm.x.dtype});
+    const auto moves = ops::moves_of(*p.attrs.halo, p.norm.x.rows());
+    const auto edge = [&](const ops::RowMove& m) {
+      return m.rows > 0 ? p.edges.data + m.from * p.edges.row_bytes : nullptr;
+    };
+    halo = {edge(moves[0]), edge(moves[2]), moves[0].rows, moves[2].rows};
+  }
+  normalize(p.norm, p.edges, halo, run, context);
 }
 
 }  // namespace braid::cuda

@@ -27,9 +27,10 @@ struct GroupStatsParams {
 };
 constexpr int kMostNormRanks = 16;
 struct GroupNormByParams {
-  GroupNormParams norm;
-  TensorView stats;  // f32 [P, 2 * groups], P <= kMostNormRanks
-  std::span<const int64_t> pixels;
+  GroupNormParams norm;  // with a halo y has its rows, too
+  TensorView stats;      // f32 [P, 2 * groups], P <= kMostNormRanks
+  TensorView edges;      // as x, all ranks' edge_rows; absent without a halo
+  const ops::GroupNormByAttrs& attrs;
 };
 
 int64_t group_norm_workspace(const ops::GroupNormAttrs& attrs, const Shape& x);
