@@ -144,6 +144,18 @@ TEST(ImageOps, PictureRows) {
                   seed++);
           }
         }
+        // Random statistics: of so many pixels that no variance is below 0.
+        for (const int rank : {-1, 0, 1, 2}) {
+          ops::GroupNormByAttrs by{{.groups = 4, .eps = 0.01f, .silu = rank % 2 == 0},
+                                   {5'000'000'000, 50, 7'000'000'000},
+                                   {}};
+          if (rank >= 0) by.halo = ops::WithHaloAttrs{width, rank, 3};
+          check({&ops::kGroupNormBy,
+                 Attrs::of(by),
+                 {x, f32({C}), f32({C}), f32({3, 8}), rank < 0 ? kAbsent : f32({6 * width, C})},
+                 2e-5},
+                seed++);
+        }
         if (rows * width < 5) continue;  // spread enough to divide by
         check({&ops::kGroupStats,
                Attrs::of(ops::GroupStatsAttrs{4}),

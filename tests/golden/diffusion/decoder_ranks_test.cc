@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/diffusion/vae_decoder.h"
 #include "braid/engine/diffusion/video_decoder.h"
@@ -60,6 +62,22 @@ TEST(DecoderRanks, EachRankConvolvesItsRows) {
   EXPECT_EQ(rows, 8 * 4 * divided.scale() * divided.scale());
 }
 
+// Ops of rank 0 by kind.
+std::map<std::string_view, int> kinds_of(const BoundNetwork& bound) {
+  std::map<std::string_view, int> kinds;
+  for (const Op& op : bound.executor(0).program().ops) ++kinds[op.def->kind];
+  return kinds;
+}
+
+// Of convolutions with 3 rows of taps only the first and those behind upsampling copy their rows.
+TEST(DecoderRanks, NormsWriteTheHalo) {
+  VaeDecoder divided = decoder_of("fast", 3);
+  auto kinds = kinds_of(divided.bound(8, 4));
+  EXPECT_GT(kinds["group_norm_by"], 5);
+  EXPECT_EQ(kinds["edge_rows"], kinds["group_norm_by"] - 1 + kinds["with_halo"]);  // attention: no
+  EXPECT_LT(kinds["with_halo"], 5);
+}
+
 TEST(DecoderRanks, FewerRowsThanRanksAreDecodedByOne) {
   VaeDecoder alone = decoder_of("fast", 1), divided = decoder_of("fast", 4);
   EXPECT_EQ(divided.ranks(3), 1);
@@ -101,6 +119,16 @@ TEST(VideoDecoderRanks, EachRankConvolvesItsRows) {
     rows += own;
   }
   EXPECT_EQ(rows, 9 * 8 * 4 * divided.scale() * divided.scale());
+}
+
+// Frames before a chunk have their halo from the chunk before: an exchange for each convolution.
+TEST(VideoDecoderRanks, KeptFramesKeepTheirHalo) {
+  VideoDecoder divided = decoder_of<VideoDecoder>("video", 3);
+  const auto exchanges = [&](int64_t frames) {
+    return kinds_of(divided.bound({.frames = frames, .height = 8, .width = 4}))["with_halo"];
+  };
+  EXPECT_EQ(exchanges(5), 2 * exchanges(3));
+  EXPECT_EQ(exchanges(7), 3 * exchanges(3));
 }
 
 TEST(VideoDecoderRanks, FewerRowsThanRanksAreDecodedByOne) {

@@ -54,6 +54,21 @@ TEST(PictureRows, Shapes) {
               testing::HasSubstr("3 groups"));
 }
 
+// A norm with a halo writes the rows of with_halo.
+TEST(PictureRows, NormsWithHalo) {
+  GroupNormByAttrs by{{.groups = 2}, {15, 15, 15}, WithHaloAttrs{5, 1, 3}};
+  std::vector<ValueType> in = {f32({15, 4}), f32({4}), f32({4}), f32({3, 4}), f32({30, 4})};
+  EXPECT_EQ(kGroupNormBy.infer(Attrs::of(by), in)[0].shape, Shape({25, 4}));
+  EXPECT_EQ(moves_of(by, 15)[1].to, 5);
+  in[4] = f32({20, 4});
+  EXPECT_THAT(refused(kGroupNormBy, Attrs::of(by), in), testing::HasSubstr("edges"));
+  by.halo->frames = 3;
+  EXPECT_THAT(refused(kGroupNormBy, Attrs::of(by), in), testing::HasSubstr("a halo of 3 frames"));
+  by.halo.reset();
+  in[4] = {};
+  EXPECT_EQ(kGroupNormBy.infer(Attrs::of(by), in)[0].shape, Shape({15, 4}));
+}
+
 TEST(PictureRows, AConvolutionOfSomeRows) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal;

@@ -235,6 +235,22 @@ TEST(CudaImage, PictureRows) {
                {x},
                1e-6 * static_cast<double>(rows * width * C)},
               seed++);
+        // Random statistics: of so many pixels that no variance is below 0.
+        for (int rank : {-1, 0, 1, 2}) {
+          ops::GroupNormByAttrs by{{.groups = groups, .eps = 0.01f, .silu = rank % 2 == 0},
+                                   {5'000'000'000, 50, 7'000'000'000},
+                                   {}};
+          if (rank >= 0) by.halo = ops::WithHaloAttrs{width, rank, 3};
+          check({&ops::kGroupNormBy,
+                 Attrs::of(by),
+                 {x,
+                  {DType::f32, {C}},
+                  {DType::bf16, {C}},
+                  {DType::f32, {3, 2 * groups}},
+                  rank < 0 ? kAbsent : ValueType{dtype, {6 * width, C}}},
+                 2e-5},
+                seed++);
+        }
       }
     }
   }
