@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "braid/ops/rules.h"
 
@@ -117,7 +119,7 @@ void reference_state(const OpCall& call) {
 }
 
 std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
-  const auto& [parts, dtype] = attrs.as<MergeStatesAttrs>();
+  const auto& [parts, dtype, sequence] = attrs.as<MergeStatesAttrs>();
   require_rank("merge_states", "states", in[0], 4);
   require_dtype("merge_states", "states", in[0], DType::f32);
   require_dim("merge_states", "states", in[0], 0, 1);
@@ -131,13 +133,15 @@ std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
     require_rank("merge_states", "own", in[1], 4);
     require_dim("merge_states", "own", in[1], 2, in[0].shape[2]);
     require_dim("merge_states", "own", in[1], 3, in[0].shape[3]);
-    if (in[1].shape[1] < queries) {
+    if (in[1].shape[1] < queries || sequence) {
       fail(ErrorCode::kInvalidArgument, "merge_states: own states are {}, of {} queries or more",
            to_string(in[1]), queries);
     }
     queries = in[1].shape[1];
   }
-  return {{dtype, {queries, in[0].shape[2] * (in[0].shape[3] - 2)}, BatchAxis::shard}};
+  const int64_t heads = in[0].shape[2], D = in[0].shape[3] - 2;
+  if (sequence) return {{dtype, {1, queries, heads, D}, BatchAxis::sequence}};
+  return {{dtype, {queries, heads * D}, BatchAxis::shard}};
 }
 
 Cost cost_merge(const Attrs&, TypeList in, TypeList out, const Work& work) {
@@ -148,35 +152,93 @@ ShardRule shard_merge(const Attrs&, TypeList in, std::span<const Placement>, int
   return replicate_all(in.size(), 1);
 }
 
+// A state, wherever its parts lie.
+struct State {
+  const float* sum = nullptr;  // O' [D]
+  float l = 0;
+  float m = 0;
+};
+
+// The sum of states with the weights e^(m - top): O' to `sum`; returns l and `top`.
+std::pair<double, double> merge(int parts, const std::function<State(int part)>& part,
+                                std::span<double> sum) {
+  double top = -std::numeric_limits<double>::infinity(), total = 0;
+  for (int p = 0; p < parts; ++p) top = std::max<double>(top, part(p).m);
+  std::ranges::fill(sum, 0);
+  for (int p = 0; p < parts; ++p) {
+    const State state = part(p);
+    if (std::isinf(state.m)) continue;
+    const double weight = std::exp(state.m - top);
+    for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * state.sum[d];
+    total += weight * state.l;
+  }
+  return {total, top};
+}
+
 void reference_merge(const OpCall& call) {
-  const int ranks = call.attrs<MergeStatesAttrs>().parts;
+  const auto& attrs = call.attrs<MergeStatesAttrs>();
   const TensorView& states = call.in[0];
-  const int64_t n = states.shape[1] / ranks, heads = states.shape[2], D = states.shape[3] - 2;
+  const int64_t n = states.shape[1] / attrs.parts, heads = states.shape[2], D = states.shape[3] - 2;
+  const int64_t live = attrs.sequence ? n : call.extents().shard;
   std::vector<double> sum(D);
   std::vector<float> row(heads * D);
-  for (int64_t t = 0; t < call.extents().shard; ++t) {
-    const int parts = t < n ? ranks : 1;
+  for (int64_t t = 0; t < live; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
-      const auto part = [&](int p) {
-        return t < n ? states.row_as<const float>((p * n + t) * heads + h)
-                     : call.in[1].row_as<const float>(t * heads + h);
+      const auto part = [&](int p) -> State {
+        const auto* s = t < n ? states.row_as<const float>((p * n + t) * heads + h)
+                              : call.in[1].row_as<const float>(t * heads + h);
+        return {s, s[D], s[D + 1]};
       };
-      double top = -std::numeric_limits<double>::infinity();
-      for (int p = 0; p < parts; ++p) top = std::max<double>(top, part(p)[D + 1]);
-      sum.assign(D, 0);
-      double total = 0;
-      for (int p = 0; p < parts; ++p) {
-        if (part(p)[D] == 0) continue;
-        const double weight = std::exp(part(p)[D + 1] - top);
-        for (int64_t d = 0; d < D; ++d) sum[d] += weight * part(p)[d];
-        total += weight * part(p)[D];
-      }
+      const double total = merge(t < n ? attrs.parts : 1, part, sum).first;
       float* out = row.data() + h * D;
       for (int64_t d = 0; d < D; ++d) {
         out[d] = total > 0 ? static_cast<float>(sum[d] / total) : 0;
       }
     }
-    quantize_row(call.out[0].dtype, row.data(), call.out[0].row(t), heads * D);
+    std::byte* const to = attrs.sequence ? call.out[0].row(t * heads) : call.out[0].row(t);
+    quantize_row(call.out[0].dtype, row.data(), to, heads * D);
+  }
+}
+
+std::vector<ValueType> infer_pack(const Attrs& attrs, TypeList in) {
+  const int parts = attrs.as<PackStatesAttrs>().parts;
+  require_rank("pack_states", "state_o", in[0], 4);
+  require_dim("pack_states", "state_o", in[0], 0, 1);
+  for (size_t i : {0u, 1u, 2u}) require_dtype("pack_states", "the state", in[i], DType::f32);
+  for (size_t i : {1u, 2u}) {
+    require_rank("pack_states", "state_l or state_m", in[i], 3);
+    require_dim("pack_states", "state_l or state_m", in[i], 1, in[0].shape[1]);
+    require_dim("pack_states", "state_l or state_m", in[i], 2, in[0].shape[2]);
+  }
+  if (parts < 1 || in[0].shape[1] % parts != 0) {
+    fail(ErrorCode::kInvalidArgument, "pack_states: states are {}, no {} parts of whole queries",
+         to_string(in[0]), parts);
+  }
+  ValueType out = in[0];
+  out.shape[1] /= parts;
+  out.shape[3] += 2;
+  return {out};
+}
+
+ShardRule shard_pack(const Attrs&, TypeList, std::span<const Placement>, int) {
+  return replicate_all(3, 1);
+}
+
+void reference_pack(const OpCall& call) {
+  const int parts = call.attrs<PackStatesAttrs>().parts;
+  const int64_t D = call.in[0].shape[3], rows = call.in[0].shape[1] / parts * call.in[0].shape[2];
+  std::vector<double> sum(D);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto part = [&](int p) -> State {
+      const int64_t at = p * rows + row;
+      return {call.in[0].row_as<const float>(at), call.in[1].as<const float>()[at],
+              call.in[2].as<const float>()[at]};
+    };
+    const auto [total, top] = merge(parts, part, sum);
+    auto* out = call.out[0].row_as<float>(row);
+    for (int64_t d = 0; d < D; ++d) out[d] = static_cast<float>(sum[d]);
+    out[D] = static_cast<float>(total);
+    out[D + 1] = static_cast<float>(top);
   }
 }
 
@@ -195,5 +257,12 @@ const OpDef kMergeStates = {.kind = "merge_states",
                             .cost = cost_merge,
                             .shard = shard_merge,
                             .reference = reference_merge};
+
+const OpDef kPackStates = {.kind = "pack_states",
+                           .infer = infer_pack,
+                           .mutated_inputs = {},
+                           .cost = cost_merge,
+                           .shard = shard_pack,
+                           .reference = reference_pack};
 
 }  // namespace braid::ops

@@ -35,18 +35,35 @@ extern const OpDef kAttentionState;
 //   (states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on,
 //    own f32 [1, N, Hq, D + 2] or absent, N >= n)
 //   -> f32 or bf16, as `dtype` says, [shard = n, or N with `own`, Hq * D]
-// Rows from n on are the results of own's states alone. Live are the rows of the shard axis. A
-// query without keys in any part has zeros.
+// Rows from n on are the results of own's states alone. Live are the rows of the shard axis. With
+// `sequence`, without `own`, the result is [1, n, Hq, D] and all rows are live. A query without
+// keys in any part has zeros.
 struct MergeStatesAttrs {
   int parts = 1;
   DType dtype = DType::f32;
+  bool sequence = false;
   bool operator==(const MergeStatesAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {
     f("parts", parts);
     f("dtype", name(dtype));
+    if (sequence) f("sequence", true);
   }
 };
 extern const OpDef kMergeStates;
+
+// States as segment attention leaves them, merged over `parts` in order and packed:
+//   (state_o f32 [1, parts * n, Hq, D], state_l and state_m f32 [1, parts * n, Hq])
+//     -> f32 [1, n, Hq, D + 2]
+// Where m is -inf, O' and l of a part are not read.
+struct PackStatesAttrs {
+  int parts = 1;
+  bool operator==(const PackStatesAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("parts", parts);
+  }
+};
+extern const OpDef kPackStates;
 
 }  // namespace braid::ops

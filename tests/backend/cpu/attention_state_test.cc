@@ -298,5 +298,58 @@ TEST(MergeStates, WritesLiveRowsAlone) {
   }
 }
 
+// States as segment attention leaves them, over parts of the keys: O', l and m apart. Where a part
+// has no key, O' and l hold anything.
+TEST(PackStates, PartsBecomeOneState) {
+  constexpr int64_t kHeads = 3, kD = 20, kQueries = 4;
+  constexpr int kParts = 3;
+  Held held({.head_dim = kD,
+             .kv_heads = 3,
+             .group = 1,
+             .keys = {{0, 7},
+                      {0, 0},
+                      {2, 9},
+                      {1, 4},
+                      {0, 0},
+                      {0, 0},
+                      {3, 8},
+                      {0, 0},
+                      {5, 6},
+                      {0, 0},
+                      {0, 3},
+                      {0, 9}}},
+            11);
+  const std::vector<float> states = held.states(1, detected_isa(), true);
+  std::vector<float> sums, l, m;
+  for (size_t row = 0; row < states.size() / (kD + 2); ++row) {
+    const float* state = &states[row * (kD + 2)];
+    const bool none = std::isinf(state[kD + 1]);
+    for (int64_t d = 0; d < kD; ++d) sums.push_back(none ? std::nanf("") : state[d]);
+    l.push_back(none ? std::nanf("") : state[kD]);
+    m.push_back(state[kD + 1]);
+  }
+  const std::vector<ValueType> types{
+      {DType::f32, {1, kParts * kQueries, kHeads, kD}, BatchAxis::sequence},
+      {DType::f32, {1, kParts * kQueries, kHeads}, BatchAxis::sequence},
+      {DType::f32, {1, kParts * kQueries, kHeads}, BatchAxis::sequence}};
+  std::vector<std::vector<float>> parts;
+  for (int64_t p = 0; p < kParts; ++p) {
+    const int64_t size = kQueries * kHeads * (kD + 2);
+    parts.emplace_back(states.begin() + p * size, states.begin() + (p + 1) * size);
+  }
+  const auto want = merge(parts, kQueries, kQueries, kHeads, kD, 1, true);
+  for (int threads : {0, 1, 3}) {
+    std::vector<std::vector<std::byte>> data{bytes(sums), bytes(l), bytes(m)};
+    const auto packed = run(ops::kPackStates, Attrs::of(ops::PackStatesAttrs{kParts}), types, data,
+                            0, std::max(threads, 1), detected_isa(), threads == 0);
+    for (size_t row = 0; row < packed.size() / (kD + 2); ++row) {
+      float top = -INFINITY;
+      for (size_t p = 0; p < kParts; ++p) top = std::max(top, m[p * kQueries * kHeads + row]);
+      ASSERT_EQ(packed[row * (kD + 2) + kD + 1], top) << "row " << row;
+    }
+    expect_near(merge({packed}, kQueries, kQueries, kHeads, kD, 1, true), want, 1e-6);
+  }
+}
+
 }  // namespace
 }  // namespace braid::cpu

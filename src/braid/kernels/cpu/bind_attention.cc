@@ -93,18 +93,35 @@ BoundKernel bind_state(const LaunchArgs& args, Isa isa) {
 
 BoundKernel bind_merge(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
-  const int parts = call.attrs<ops::MergeStatesAttrs>().parts;
+  const auto& [parts, dtype, sequence] = call.attrs<ops::MergeStatesAttrs>();
   MergeStatesParams p{.parts = parts,
                       .room = call.in[0].shape[1] / parts,
                       .heads = call.in[0].shape[2],
                       .head_dim = call.in[0].shape[3] - 2};
-  return [bound = p, &call](const Team& team) {
+  return [bound = p, &call, all = sequence](const Team& team) {
     auto p = bound;
     p.states = call.in[0].as<const float>();
     p.own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr;
     p.out = call.out[0].as<float>();
-    p.queries = call.extents().shard;
+    p.queries = all ? p.room : call.extents().shard;
     merge_states(p, team);
+  };
+}
+
+BoundKernel bind_pack(const LaunchArgs& args, Isa) {
+  const OpCall& call = args.call;
+  const TensorView& sums = call.in[0];
+  const int parts = call.attrs<ops::PackStatesAttrs>().parts;
+  return [&call, parts, rows = sums.shape[1] / parts * sums.shape[2],
+          D = sums.shape[3]](const Team& team) {
+    pack_states({.sums = call.in[0].as<const float>(),
+                 .l = call.in[1].as<const float>(),
+                 .m = call.in[2].as<const float>(),
+                 .out = call.out[0].as<float>(),
+                 .parts = parts,
+                 .rows = rows,
+                 .head_dim = D},
+                team);
   };
 }
 
@@ -204,6 +221,7 @@ void add_attention_kernels(KernelTable& table, Isa cap) {
                  },
              .bind = [cap](const LaunchArgs& args) { return bind_state(args, cap); }});
   table.add(ops::kMergeStates.kind, simple_kernel(ops::kMergeStates, cap, bind_merge));
+  table.add(ops::kPackStates.kind, simple_kernel(ops::kPackStates, cap, bind_pack));
   table.add(ops::kKvAppend.kind, simple_kernel(ops::kKvAppend, cap, bind_append));
   table.add(ops::kRope.kind, simple_kernel(ops::kRope, cap, bind_rope));
   table.add(ops::kRopeAppend.kind, simple_kernel(ops::kRopeAppend, cap, bind_rope_append));

@@ -60,13 +60,26 @@ BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
 }
 
 BoundKernel bind_merge(const LaunchArgs& args) {
-  return [&call = args.call, queries = args.live(BatchAxis::shard)](const LaunchContext& context) {
+  const bool all = args.call.attrs<ops::MergeStatesAttrs>().sequence;
+  return [&call = args.call,
+          queries = all ? nullptr : args.live(BatchAxis::shard)](const LaunchContext& context) {
     merge_states({.states = call.in[0],
                   .own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr,
                   .out = call.out[0],
                   .queries = queries,
                   .parts = call.attrs<ops::MergeStatesAttrs>().parts},
                  context);
+  };
+}
+
+BoundKernel bind_pack(const LaunchArgs& args) {
+  return [&call = args.call](const LaunchContext& context) {
+    pack_states({.sums = call.in[0],
+                 .l = call.in[1].as<const float>(),
+                 .m = call.in[2].as<const float>(),
+                 .out = call.out[0],
+                 .parts = call.attrs<ops::PackStatesAttrs>().parts},
+                context);
   };
 }
 
@@ -78,6 +91,7 @@ void add_state_kernels(KernelTable& table) {
             {.info = state_info,
              .bind = [scratch](const LaunchArgs& args) { return bind_state(args, *scratch); }});
   table.add(ops::kMergeStates.kind, simple_kernel(ops::kMergeStates.kind, bind_merge));
+  table.add(ops::kPackStates.kind, simple_kernel(ops::kPackStates.kind, bind_pack));
 }
 
 }  // namespace braid::cuda

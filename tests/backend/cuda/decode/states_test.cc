@@ -313,5 +313,59 @@ TEST(States, MergeToStates) {
   }
 }
 
+// The parts of a call's keys become one state; parts without keys hold anything.
+TEST(States, Pack) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  constexpr int64_t kRows = 7, kHeads = 3;
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  for (const int64_t D : {40, 128}) {
+    for (const int parts : {1, 3, 8}) {
+      SCOPED_TRACE(fmt::format("{} parts, head dim {}", parts, D));
+      const int64_t rows = parts * kRows * kHeads;
+      std::vector<float> sums, l, m;
+      for (int64_t row = 0; row < rows; ++row) {
+        const bool none = row % 4 == 1 || row % (kRows * kHeads) == 2;
+        for (int64_t d = 0; d < D; ++d) sums.push_back(none ? std::nanf("") : normal(rng));
+        l.push_back(none ? std::nanf("") : 1 + std::abs(normal(rng)));
+        m.push_back(none ? -INFINITY : 5 * normal(rng));
+      }
+      const Shape sums_shape{1, parts * kRows, kHeads, D}, shape{1, parts * kRows, kHeads};
+      const Shape out_shape{1, kRows, kHeads, D + 2};
+      const auto view = [](std::vector<float>& values, const Shape& of) {
+        return make_view(reinterpret_cast<std::byte*>(values.data()), DType::f32, of);
+      };
+      std::vector<float> want(static_cast<size_t>(out_shape.elems()), std::nanf(""));
+      const std::vector<TensorView> in{view(sums, sums_shape), view(l, shape), view(m, shape)};
+      const std::vector<TensorView> out{view(want, out_shape)};
+      Op op;
+      op.def = &ops::kPackStates;
+      op.attrs = Attrs::of(ops::PackStatesAttrs{parts});
+      BatchPart part{.begin = {}, .count = {.sequence = 1}};
+      ops::kPackStates.reference({&op, in, out, BatchAxis::sequence, &part});
+      DeviceBuffer<float> from(sums), from_l(l), from_m(m), to(want.size());
+      to.fill(0xff);
+      const auto on_device = [](DeviceBuffer<float>& buffer, const Shape& of) {
+        return make_view(reinterpret_cast<std::byte*>(buffer.data()), DType::f32, of);
+      };
+      pack_states({.sums = on_device(from, sums_shape),
+                   .l = from_l.data(),
+                   .m = from_m.data(),
+                   .out = on_device(to, out_shape),
+                   .parts = parts},
+                  {});
+      const std::vector<float> got = to.download();
+      for (size_t i = 0; i < want.size(); ++i) {
+        if (std::isinf(want[i])) {
+          ASSERT_EQ(got[i], want[i]) << i;
+        } else {
+          ASSERT_NEAR(got[i], want[i], 1e-5 * std::max(1.f, std::abs(want[i]))) << i;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid::cuda::test

@@ -43,6 +43,28 @@ void merge_chunks(const float* states, int64_t stride, int64_t chunks, int64_t D
   out[D + 1] = top * kNatural;
 }
 
+struct State {
+  const float* sum = nullptr;  // O' [D]
+  float l = 0;
+  float m = 0;
+};
+
+// The sum of states with the weights e^(m - max m). O' goes to `out`.
+template <class Part>
+State merge(int64_t parts, const Part& part, int64_t D, float* out) {
+  State merged{out, 0, kNoKeys};
+  for (int64_t i = 0; i < parts; ++i) merged.m = std::max(merged.m, part(i).m);
+  std::fill_n(out, D, 0.0f);
+  for (int64_t i = 0; i < parts; ++i) {
+    const State state = part(i);
+    if (state.m == kNoKeys) continue;
+    const float weight = std::exp(state.m - merged.m);
+    for (int64_t d = 0; d < D; ++d) out[d] += weight * state.sum[d];
+    merged.l += weight * state.l;
+  }
+  return merged;
+}
+
 // As decode_dual, for query t: p.begin holds each chunk's first key, then the query's position.
 void run_dual(const AttentionStateParams& p, int64_t t, const DecodeChunk& all,
               void (*kernel)(const DecodeChunk&)) {
@@ -113,22 +135,29 @@ void merge_states(const MergeStatesParams& p, const Team& team) {
   const Range mine = team.share(p.queries * p.heads);
   for (int64_t row = mine.begin; row < mine.end; ++row) {
     const bool merged = row < p.room * p.heads;
-    const int64_t parts = merged ? p.parts : 1;
-    const auto part = [&](int64_t i) {
-      return merged ? p.states + (i * p.room * p.heads + row) * (D + 2) : p.own + row * (D + 2);
+    const auto part = [&](int64_t i) -> State {
+      const float* state =
+          merged ? p.states + (i * p.room * p.heads + row) * (D + 2) : p.own + row * (D + 2);
+      return {state, state[D], state[D + 1]};
     };
-    float top = kNoKeys, total = 0;
-    for (int64_t i = 0; i < parts; ++i) top = std::max(top, part(i)[D + 1]);
     float* out = p.out + row * D;
-    std::fill_n(out, D, 0.0f);
-    for (int64_t i = 0; i < parts; ++i) {
-      if (part(i)[D + 1] == kNoKeys) continue;
-      const float weight = std::exp(part(i)[D + 1] - top);
-      for (int64_t d = 0; d < D; ++d) out[d] += weight * part(i)[d];
-      total += weight * part(i)[D];
-    }
-    if (total == 0) continue;
-    for (int64_t d = 0; d < D; ++d) out[d] /= total;
+    const float total = merge(merged ? p.parts : 1, part, D, out).l;
+    for (int64_t d = 0; d < D && total != 0; ++d) out[d] /= total;
+  }
+}
+
+void pack_states(const PackStatesParams& p, const Team& team) {
+  const int64_t D = p.head_dim;
+  const Range mine = team.share(p.rows);
+  for (int64_t row = mine.begin; row < mine.end; ++row) {
+    const auto part = [&](int64_t i) -> State {
+      const int64_t at = i * p.rows + row;
+      return {p.sums + at * D, p.l[at], p.m[at]};
+    };
+    float* out = p.out + row * (D + 2);
+    const State merged = merge(p.parts, part, D, out);
+    out[D] = merged.l;
+    out[D + 1] = merged.m;
   }
 }
 

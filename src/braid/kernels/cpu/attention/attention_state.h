@@ -52,4 +52,15 @@ struct MergeStatesParams {
 };
 void merge_states(const MergeStatesParams& p, const Team& team);
 
+struct PackStatesParams {
+  const float* sums = nullptr;  // O' [parts, rows, D]
+  const float* l = nullptr;     // [parts, rows]
+  const float* m = nullptr;     // [parts, rows]
+  float* out = nullptr;         // [rows, D + 2]
+  int64_t parts = 0;
+  int64_t rows = 0;  // queries * Hq
+  int64_t head_dim = 0;
+};
+void pack_states(const PackStatesParams& p, const Team& team);
+
 }  // namespace braid::cpu

@@ -81,11 +81,11 @@ void launch_for_cache(const Args& args, int queries, DType cache, LaunchContext 
 }
 
 struct MergeArgs {
-  const float* states;  // [parts, n, heads, D + 2]
-  const float* own;     // [N, heads, D + 2] or null
-  const int64_t* queries;
-  int rows;    // N
-  int merged;  // n
+  const float* states;     // [parts, n, heads, D + 2]
+  const float* own;        // [N, heads, D + 2] or null
+  const int64_t* queries;  // null: all
+  int rows;                // N
+  int merged;              // n
   int heads;
   int D;
   int parts;
@@ -102,8 +102,8 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
   const int warp = static_cast<int>(threadIdx.x) / kPlainLanes;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kPlainWarps + warp;
   const int D = a.D;
-  const int64_t live = a.queries != nullptr ? *a.queries : a.rows;
-  if (row >= min(static_cast<int64_t>(a.rows), live) * a.heads) return;
+  const int64_t live = a.queries ? min(static_cast<int64_t>(a.rows), *a.queries) : a.rows;
+  if (row >= live * a.heads) return;
   const int64_t merged = static_cast<int64_t>(a.merged) * a.heads;
   const int parts = row < merged ? a.parts : 1;
   const float* first = (row < merged ? a.states : a.own) + row * (D + 2);
@@ -127,6 +127,48 @@ __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
     }
     to[d] = Out(!a.finish ? sum : total > 0 ? sum / total : 0.f);
   }
+}
+
+struct PackArgs {
+  const float* sums;  // [parts, rows, D]
+  const float* l;     // [parts, rows]
+  const float* m;
+  float* out;  // [rows, D + 2]
+  int64_t rows;
+  int D;
+  int parts;
+};
+
+// A warp for each query and head.
+__global__ __launch_bounds__(kPlainLanes* kPlainWarps) void pack_states_kernel(
+    const __grid_constant__ PackArgs a) {
+  ptx::grid_launch_dependents();
+  ptx::grid_dependency_wait();
+  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kPlainLanes;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kPlainWarps + warp;
+  if (row >= a.rows) return;
+  const int D = a.D;
+  float top = -INFINITY, total = 0;
+  for (int p = 0; p < a.parts; ++p) top = fmaxf(top, __ldcg(a.m + p * a.rows + row));
+  const auto weight = [&](int p) {
+    const float m = __ldcg(a.m + p * a.rows + row);
+    return m == -INFINITY ? 0.f : expf(m - top);
+  };
+  for (int p = 0; p < a.parts; ++p) {
+    const float w = weight(p);
+    if (w != 0) total += w * __ldcg(a.l + p * a.rows + row);
+  }
+  float* const out = a.out + row * (D + 2);
+  for (int d = lane; d < D; d += kPlainLanes) {
+    float sum = 0;
+    for (int p = 0; p < a.parts; ++p) {
+      const float w = weight(p);
+      if (w != 0) sum += w * __ldcg(a.sums + (p * a.rows + row) * D + d);
+    }
+    out[d] = sum;
+  }
+  if (lane == 0) out[D] = total, out[D + 1] = top;
 }
 
 }  // namespace
@@ -165,15 +207,17 @@ void plain_states(const StateParams& p, LaunchContext context) {
 }
 
 void merge_states(const MergeStatesParams& p, LaunchContext context) {
-  const MergeArgs args = {.states = p.states.as<const float>(),
-                          .own = p.own,
-                          .queries = p.queries,
-                          .rows = static_cast<int>(p.out.shape[0]),
-                          .merged = static_cast<int>(p.states.shape[1] / p.parts),
-                          .heads = static_cast<int>(p.states.shape[2]),
-                          .D = static_cast<int>(p.states.shape[3] - 2),
-                          .parts = p.parts,
-                          .finish = p.finish};
+  const int64_t heads = p.states.shape[2], D = p.states.shape[3] - 2;
+  const MergeArgs args = {
+      .states = p.states.as<const float>(),
+      .own = p.own,
+      .queries = p.queries,
+      .rows = static_cast<int>(p.out.shape.elems() / (heads * (p.finish ? D : D + 2))),
+      .merged = static_cast<int>(p.states.shape[1] / p.parts),
+      .heads = static_cast<int>(heads),
+      .D = static_cast<int>(D),
+      .parts = p.parts,
+      .finish = p.finish};
   const auto launch = [&]<class Out>(Out* out) {
     const int warps = args.rows * args.heads;
     launch_kernel(context, merge_states_kernel<Out>,
@@ -182,6 +226,19 @@ void merge_states(const MergeStatesParams& p, LaunchContext context) {
   };
   if (p.out.dtype == DType::f32) return launch(p.out.as<float>());
   launch(reinterpret_cast<__nv_bfloat16*>(p.out.data));
+}
+
+void pack_states(const PackStatesParams& p, LaunchContext context) {
+  const PackArgs args = {.sums = p.sums.as<const float>(),
+                         .l = p.l,
+                         .m = p.m,
+                         .out = p.out.as<float>(),
+                         .rows = p.out.shape[1] * p.out.shape[2],
+                         .D = static_cast<int>(p.sums.shape[3]),
+                         .parts = p.parts};
+  launch_kernel(context, pack_states_kernel,
+                dim3(static_cast<unsigned>((args.rows + kPlainWarps - 1) / kPlainWarps)),
+                dim3(kPlainLanes * kPlainWarps), 0, args);
 }
 
 }  // namespace braid::cuda

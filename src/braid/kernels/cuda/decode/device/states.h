@@ -38,11 +38,21 @@ void plain_states(const StateParams& params, LaunchContext context);
 struct MergeStatesParams {
   TensorView states;                 // f32 [1, parts * n, Hq, D + 2]
   const float* own = nullptr;        // [N, Hq, D + 2], rows from n on are read; null: N = n
-  TensorView out;                    // f32 or bf16 [N, Hq * D]
+  TensorView out;                    // f32 or bf16 [N, Hq * D], or [1, N, Hq, D]
   const int64_t* queries = nullptr;  // live rows of out; null: all
   int parts = 1;
   bool finish = true;  // false: out is the merged states, f32 [N, Hq * (D + 2)]
 };
 void merge_states(const MergeStatesParams& params, LaunchContext context);
+
+// States of segment attention, merged over `parts` and packed.
+struct PackStatesParams {
+  TensorView sums;           // O' f32 [1, parts * n, Hq, D]
+  const float* l = nullptr;  // [parts * n, Hq]
+  const float* m = nullptr;  // likewise
+  TensorView out;            // f32 [1, n, Hq, D + 2]
+  int parts = 1;
+};
+void pack_states(const PackStatesParams& params, LaunchContext context);
 
 }  // namespace braid::cuda
