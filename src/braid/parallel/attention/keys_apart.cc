@@ -1,14 +1,12 @@
 #include "braid/parallel/attention/keys_apart.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <utility>
 
 #include "braid/ops/attention_state.h"
 #include "braid/ops/one_sided.h"
 #include "braid/ops/sequence.h"
-#include "braid/parallel/attention/lower_attention.h"
+#include "braid/parallel/attention/rank_builders.h"
 
 namespace braid {
 namespace {
@@ -16,13 +14,12 @@ namespace {
 // A push's inputs.
 enum PushInput : uint8_t { kArrivals, kFirstSource };
 
-class Lowering {
+class Lowering : public RankBuilders {
  public:
   Lowering(std::span<Builder> builders, const SequenceLayout& tokens)
-      : builders_(builders), tokens_(tokens), P_(static_cast<int>(builders.size())) {
-    BRAID_CHECK(std::ssize(tokens.ranks) == P_, "{} programs of {} ranks", P_, tokens.ranks.size());
-    world_.resize(P_);
-    std::iota(world_.begin(), world_.end(), 0);
+      : RankBuilders(builders), tokens_(tokens) {
+    BRAID_CHECK(std::ssize(tokens.ranks) == ranks(), "{} programs of {} ranks", ranks(),
+                tokens.ranks.size());
   }
 
   int64_t rows(int rank) const { return tokens_.rows(rank); }
@@ -31,68 +28,9 @@ class Lowering {
     for (int r = 0; r < rank; ++r) first += rows(r);
     return first;
   }
-  const ValueType& type(ValueId id) const { return builders_[0].type(id); }
-
-  // The same op on every rank, with attributes of the rank's own.
-  std::vector<ValueId> emit(const char* scope_name, const OpDef& def,
-                            const std::vector<ValueId>& inputs,
-                            const std::function<Attrs(int rank)>& attrs, const char* tag = "") {
-    std::vector<ValueId> outputs;
-    for (int r = 0; r < P_; ++r) {
-      Builder& b = builders_[r];
-      b.mark(tag);
-      const auto scope = b.scope(scope_name);
-      outputs = b.op(def, attrs(r), inputs);
-      b.mark("");
-    }
-    return outputs;
-  }
-  ValueId emit1(const char* scope_name, const OpDef& def, const std::vector<ValueId>& inputs,
-                const Attrs& attrs) {
-    return emit(scope_name, def, inputs, [&](int) { return attrs; })[0];
-  }
-
-  // All ranks meet; the opened values are free on all of them. The first two values are counters.
-  std::vector<ValueId> open(ValueId first, const std::vector<ValueType>& types) {
-    return emit(
-        "open", ops::kSync, ops::sync_inputs({first}),
-        [&](int) {
-          return Attrs::of(ops::SyncAttrs{.axis = "world",
-                                          .group = world_,
-                                          .arrivals = {},
-                                          .opens = types,
-                                          .opened_arrivals = {0, 1}});
-        },
-        kLinkTag);
-  }
-
-  // Ends after the `nth` push to this rank has arrived from each rank with `comes` true.
-  void close(const char* scope_name, ValueId first, ValueId arrivals, int nth,
-             const std::vector<ValueId>& closed,
-             const std::function<bool(int from, int to)>& comes) {
-    emit(
-        scope_name, ops::kSync, ops::sync_inputs({first}, closed, arrivals),
-        [&](int to) {
-          ops::SyncAttrs attrs{};
-          for (int from = 0; from < P_; ++from) attrs.arrivals.push_back(comes(from, to) ? nth : 0);
-          return Attrs::of(attrs);
-        },
-        kLinkTag);
-  }
-
-  void push(const char* scope_name, const std::vector<ValueId>& inputs,
-            const std::function<std::vector<ops::Move>(int rank)>& moves) {
-    emit(
-        scope_name, ops::kPush, inputs,
-        [&](int r) { return Attrs::of(ops::MoveAttrs{.rank = r, .moves = moves(r), .told = {}}); },
-        kLinkTag);
-  }
 
  private:
-  std::span<Builder> builders_;
   const SequenceLayout& tokens_;
-  const int P_;
-  std::vector<int> world_;
 };
 
 }  // namespace
