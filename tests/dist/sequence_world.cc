@@ -72,7 +72,9 @@ std::vector<float> own_rows(const TensorView& view, int64_t rows) {
 
 WorldResult run_world(const SequenceAttention& a, const SequenceMesh& mesh,
                       const WorldConfig& config) {
-  Plan plan{attention_programs(a, mesh, {.kernels = config.kernels, .least_rows = 1}), {}};
+  const AttentionDivision division{
+      .kernels = config.kernels, .least_rows = 1, .queries = config.queries};
+  Plan plan{attention_programs(a, mesh, division), {}};
   const auto P = static_cast<size_t>(mesh.ranks());
   WorldResult result;
   result.o.resize(P);

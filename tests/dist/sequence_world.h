@@ -42,6 +42,7 @@ struct WorldConfig {
   fabric::Duration deadline = std::chrono::seconds(30);
   uint64_t seed = 1;
   std::vector<const KernelCatalog*> kernels = {};                    // as of AttentionDivision
+  bool queries = false;                                              // likewise
   std::function<void(fabric::Endpoint&, cpu::KernelTable&)> adjust;  // kernels, before binding
 };
 

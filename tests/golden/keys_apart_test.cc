@@ -2,6 +2,9 @@
 // they compute is what one rank computes, wherever the keys lie.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
@@ -44,6 +47,64 @@ TEST_P(KeysApart, SequencesJoinAndLeave) {
     Runner ranks(loaded_->model, ring(P, cache_of(kPages), P == 3 ? "overlap" : "sequential"));
     join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
     if (HasFatalFailure()) return;
+  }
+}
+
+// Few new tokens behind many keys: queries and their states are fewer bytes than keys.
+TEST_P(KeysApart, FewTokensGoToTheKeys) {
+  Runner one(loaded_->model, {.cache = cache_of(kPages)});
+  for (SpMode mode : {SpMode::ring, SpMode::ulysses}) {
+    for (int P : {1, 2, 3, 5, 8}) {
+      SCOPED_TRACE(fmt::format("{} of {} ranks", to_string(mode), P));
+      if (mode == SpMode::ulysses && P > loaded_->model.config().Hq) continue;
+      RunnerConfig config = ring(P, cache_of(kPages), P == 3 ? "overlap" : "sequence_parallel");
+      config.sp->mode = mode;
+      Runner ranks(loaded_->model, config);
+      turns_behind_a_prefix(
+          [&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
+      if (HasFatalFailure()) return;
+      int queries = 0, keys = 0;
+      for (const std::string& line : ranks.explain()) {
+        queries += line.find("queries move") < line.size();
+        keys += line.find("keys move") < line.size();
+      }
+      if (P == 1) {
+        EXPECT_EQ(queries + keys, 0);
+      } else {
+        EXPECT_GT(queries, 1);
+      }
+    }
+  }
+}
+
+// Turns of a conversation: the text is one rank's.
+TEST_P(KeysApart, TurnsGiveTheTextOfOneRank) {
+  std::vector<int32_t> pages(16);
+  std::iota(pages.begin(), pages.end(), 3);
+  const auto text = [&](Runner& runner) {
+    std::vector<int32_t> all;
+    const auto feed = [&](std::vector<int32_t> tokens, int64_t cached) {
+      Batch batch(kPageSize);
+      batch.add(tokens, cached, pages, 1);
+      const TensorView logits = runner.run(batch);
+      const float* row = logits.row_as<float>(0);
+      return static_cast<int32_t>(std::max_element(row, row + logits.cols()) - row);
+    };
+    for (int64_t turn : {91, 12, 5, 33}) {
+      std::vector<int32_t> prompt = ids(turn, static_cast<int32_t>(turn));
+      for (int i = 0; i < 7; ++i) {
+        const int64_t cached = std::ssize(all);
+        all.insert(all.end(), prompt.begin(), prompt.end());
+        prompt = {feed(prompt, cached)};
+      }
+    }
+    return all;
+  };
+  Runner one(loaded_->model, {.cache = cache_of(kPages)});
+  const std::vector<int32_t> want = text(one);
+  for (int P : {2, 3, 4}) {
+    Runner ranks(loaded_->model, ring(P, cache_of(kPages)));
+    EXPECT_EQ(text(ranks), want) << P << " ranks";
   }
 }
 

@@ -5,8 +5,11 @@
 #include "braid/engine/attention_scopes.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/expert_load.h"
+#include "braid/engine/mesh_choice.h"
 #include "braid/ops/fusion.h"
+#include "braid/parallel/attention/queries.h"
 #include "braid/parallel/divided_prompt.h"
+#include "braid/parallel/lower_divided.h"
 #include "braid/schedule/plan_schedules.h"
 
 namespace braid {
@@ -78,7 +81,21 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
   const Program program = logical(micro_batch.capacity);
   LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
   layout.tokens->levels = levels_;
-  return plan_lowered(strategy, lower(program, layout, catalogs_), {&micro_batch, 1}, model);
+  const auto planned = [&](bool queries) {
+    AttentionDivision division{.kernels = catalogs_, .queries = queries};
+    return plan_lowered(strategy, lower_divided(program, layout, std::move(division)),
+                        {&micro_batch, 1}, model);
+  };
+  const int64_t tokens = q.length(), cached = kv.length() - tokens;
+  if (cached == 0 || ranks() == 1 || levels_) return planned(false);
+  PlannedForward queries = planned(true);
+  if (model == nullptr || !moves_queries(queries.programs[0])) return queries;
+  // By bytes queries move. In time a mode may hide its keys.
+  PlannedForward keys = planned(false);
+  const auto seconds = [&](const Plan& plan) {
+    return prompt_seconds(plan, tokens, cached, *model);
+  };
+  return seconds(queries) <= seconds(keys) ? std::move(queries) : std::move(keys);
 }
 
 PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "braid/parallel/attention/queries.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -146,12 +147,25 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
                                           key.q.length(), 100 * kept_pairs(*levels_, key.q)));
     }
     PlannedForward planned = plan_tokens(key);
+    if (!whole) explain_moves(key, planned);
     plans_.make_way(planned.schedules.front().memory.arena_bytes);
     return world_.bound(key, std::move(planned));
   });
   const StepInputs* inputs = &*step_;
   if (whole) inputs = &*whole_step_;
   return {bound, inputs, cut_.works(), pages_end(batch)};
+}
+
+// In front of the lines: the newest first, as plans are listed.
+void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& planned) {
+  constexpr size_t kLines = 16;
+  const std::string moves = braid::explain_moves(planned.lowered[0].program,
+                                                 {planners_[key.mesh]->mesh(), key.q, key.kv});
+  if (moves.empty()) return;
+  const int64_t tokens = key.q.length();
+  moves_.insert(moves_.begin(), fmt::format("prompt of {} tokens behind {}: {}", tokens,
+                                            key.kv.length() - tokens, moves));
+  if (moves_.size() > kLines) moves_.pop_back();
 }
 
 void SequenceRanks::prepare_owners(const Batch& batch) {
@@ -241,6 +255,7 @@ std::vector<std::string> SequenceRanks::explain() const {
         to_string(levels_->importance), levels_->drop_queries ? ", other tokens read none" : ""));
     lines.insert(lines.end(), approximated_.begin(), approximated_.end());
   }
+  lines.insert(lines.end(), moves_.begin(), moves_.end());
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;
 }

@@ -62,6 +62,7 @@ class SequenceRanks : public StepPlanner {
                             const Work& work);
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
+  void explain_moves(const ContextKey& key, const PlannedForward& planned);
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
   const bool apart_;  // keys_apart(), or SequenceParallel::apart
@@ -88,6 +89,7 @@ class SequenceRanks : public StepPlanner {
   const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
   std::vector<std::string> approximated_;  // a line for each size of a prompt
+  std::vector<std::string> moves_;         // likewise, behind keys on several ranks
 };
 
 // Whether each rank keeps room for its own keys alone: on a CPU always, on GPUs for caches from

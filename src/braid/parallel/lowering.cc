@@ -16,6 +16,7 @@
 #include "braid/parallel/attention/lower_attention.h"
 #include "braid/parallel/experts/exchange.h"
 #include "braid/parallel/experts/expert_parallel.h"
+#include "braid/parallel/lower_divided.h"
 #include "braid/parallel/picture_parallel.h"
 #include "braid/parallel/placed_programs.h"
 
@@ -384,9 +385,8 @@ class Lowering {
 
 }  // namespace
 
-std::vector<RankProgram> lower(const Program& program, const LayoutPlan& plan,
-                               const std::vector<const KernelCatalog*>& kernels) {
-  AttentionDivision division{.kernels = kernels};
+std::vector<RankProgram> lower_divided(const Program& program, const LayoutPlan& plan,
+                                       AttentionDivision division) {
   Lowering parts(program, plan, division);
   std::vector<RankProgram> ranks = parts.run();
   if (!parts.cuts_parts()) return ranks;

@@ -159,6 +159,25 @@ TEST_P(CudaSequence, KeysStayWhereTheyAre) {
   }
 }
 
+// Few new tokens behind many keys go to the keys, in any mode.
+TEST_P(CudaSequence, FewTokensGoToTheKeys) {
+  Runner one(loaded_->model, large(cuda_runner()));
+  for (const Division& d :
+       {Division{SpMode::ring}, Division{SpMode::ulysses},
+        Division{SpMode::ring, 1, {}, "sequential"}, Division{.mode = SpMode::ring, .ranks = 4}}) {
+    if (cannot_run(d.ranks)) continue;
+    SCOPED_TRACE(to_string(d));
+    Runner ranks(loaded_->model, large(divided(d)));
+    turns_behind_a_prefix(
+        [&](const Batch& batch) { expect_alike(ranks, one, batch, 2 * tolerance_); });
+    if (HasFatalFailure()) return;
+    const std::vector<std::string> lines = ranks.explain();
+    EXPECT_GT(std::ranges::count_if(
+                  lines, [](const auto& l) { return l.find("queries move") < l.size(); }),
+              1);
+  }
+}
+
 // GPUs with sequences of their own beside a divided one.
 TEST_P(CudaSequence, RanksHaveSequencesOfTheirOwn) {
   Runner one(loaded_->model, large(cuda_runner()));

@@ -59,6 +59,28 @@ inline void join_and_leave(const std::function<void(const Batch&)>& run) {
   step({{2, 11}});
 }
 
+// Turns of few tokens behind a long prefix, whose last keys lie on ranks by turns and whose last
+// page is not full. Another sequence shares some steps.
+inline void turns_behind_a_prefix(const std::function<void(const Batch&)>& run) {
+  Sequence chat{{7, 33, 2, 12, 40, 41, 5, 18, 29, 3, 60, 11}}, other{{20, 21}};
+  Batch batch(kPageSize);
+  const auto step = [&](int64_t tokens, int64_t others = 0) {
+    batch.clear();
+    chat.add(batch, tokens);
+    if (others > 0) other.add(batch, others);
+    run(batch);
+  };
+  step(101);
+  step(9);
+  step(1, 13);
+  for (int i = 0; i < 5; ++i) step(1);
+  step(21);
+  step(8);
+  step(2, 1);
+  chat.cached = 119;  // the conversation goes on from an earlier point, inside a page
+  step(17);
+}
+
 // Sequences of ranks' own beside a divided one join and leave, prompts share steps with decodes,
 // and one fills two pages. Pages up to number 14.
 inline void join_ranks_and_leave(int P, const std::function<void(const Batch&)>& run) {

@@ -2,6 +2,7 @@
 
 #include "braid/parallel/attention/cut_phases.h"
 #include "braid/parallel/attention/pieces.h"
+#include "braid/parallel/attention/queries.h"
 
 namespace braid {
 
@@ -21,6 +22,9 @@ AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAtte
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionDivision& division) {
   if (attention.levels && mesh.ranks() > 1) return lower_levels(builders, attention, inputs);
+  if (division.queries && queries_move(attention, mesh)) {
+    return lower_queries(builders, attention, inputs, division);
+  }
   AttentionPieces pieces(builders, attention, mesh, inputs, division);
   switch (mesh.mode) {
     case SpMode::ulysses:

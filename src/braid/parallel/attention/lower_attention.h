@@ -65,6 +65,9 @@ struct AttentionDivision {
   int64_t least_rows = 256;
   // With more KV segments than this, keys come in fewer parts.
   int64_t most_segments = ops::kMostSegments;
+  // Where queries and their states are fewer bytes than keys, queries go to the keys in place of
+  // the mesh's mode (queries.h).
+  bool queries = false;
 };
 
 struct AttentionOutputs {
