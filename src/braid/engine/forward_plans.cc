@@ -6,8 +6,11 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/expert_load.h"
 #include "braid/engine/mesh_choice.h"
+#include "braid/ops/attention.h"
 #include "braid/ops/fusion.h"
+#include "braid/parallel/attention/logical_attention.h"
 #include "braid/parallel/attention/queries.h"
+#include "braid/parallel/attention/traffic.h"
 #include "braid/parallel/divided_prompt.h"
 #include "braid/parallel/lower_divided.h"
 #include "braid/schedule/plan_schedules.h"
@@ -25,6 +28,25 @@ bool alike(std::span<const RankProgram> ranks) {
   return std::ranges::all_of(ranks, [](const RankProgram& rank) {
     return rank.widths.empty() && std::ranges::all_of(rank.placements, evenly_cut);
   });
+}
+
+// For so long, at least, keys travel to some rank in a step where keys move.
+double keys_travel(const Program& logical, const TokenSharding& tokens, const CostModel& model) {
+  double seconds = 0;
+  for (int i = 0; i < std::ssize(logical.ops); ++i) {
+    if (logical.ops[i].def != &ops::kAttention) continue;
+    double longest = 0;
+    const auto travel = [&](int64_t bytes, const LinkProfile& link) {
+      if (bytes > 0)
+        longest = std::max(longest, static_cast<double>(bytes) / link.bytes_per_second);
+    };
+    for (const auto& bytes : attention_traffic(attention_over(logical, tokens, i), tokens.mesh)) {
+      travel(bytes[LinkClass::machine], model.machine_link());
+      travel(bytes[LinkClass::cluster], model.cluster_link());
+    }
+    seconds += longest;
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -91,11 +113,11 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
   PlannedForward queries = planned(true);
   if (model == nullptr || !moves_queries(queries.programs[0])) return queries;
   // By bytes queries move. In time a mode may hide its keys.
+  const double seconds = prompt_seconds(queries, tokens, cached, *model);
+  if (seconds <= keys_travel(program, *layout.tokens, *model)) return queries;
   PlannedForward keys = planned(false);
-  const auto seconds = [&](const Plan& plan) {
-    return prompt_seconds(plan, tokens, cached, *model);
-  };
-  return seconds(queries) <= seconds(keys) ? std::move(queries) : std::move(keys);
+  return seconds <= prompt_seconds(keys, tokens, cached, *model) ? std::move(queries)
+                                                                 : std::move(keys);
 }
 
 PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
