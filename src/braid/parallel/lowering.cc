@@ -276,9 +276,9 @@ class Lowering {
     const auto kv = appended_.find(op.inputs[1]);
     BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);
     std::vector<Builder> builders = made_.begin_builders(op);
-    const ValueId first = mapped(begins_with(logical_, op.scope));
     const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
     if (apart_open_.empty()) {
+      const ValueId first = mapped(begins_with(logical_, op.scope));
       apart_open_ = open_keys_apart(builders, guests, first, attrs.head_dim,
                                     opened_together(logical_, *plan_.tokens, index));
     }
@@ -287,7 +287,7 @@ class Lowering {
                                           .k = mapped(kv->second.first),
                                           .v = mapped(kv->second.second),
                                           .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
-                                          .first = first,
+                                          .first = mapped(kv->second.second),  // no norm hides it
                                           .attention = attrs},
                                          apart_open_.front());
     apart_open_.erase(apart_open_.begin());
