@@ -1,5 +1,5 @@
-// Binds embedding, gather_rows, rms_norm, add, add_rms_norm, gated, rope, kv_append and
-// rope_append.
+// Binds embedding, gather_rows, rms_norm, add, add_rms_norm, gated, rope, kv_append,
+// rope_append and rope_sequence.
 #include <vector>
 
 #include "braid/backend/cuda/memory.h"
@@ -15,6 +15,7 @@
 #include "braid/ops/linear.h"
 #include "braid/ops/norm.h"
 #include "braid/ops/rope_append.h"
+#include "braid/ops/rope_sequence.h"
 
 namespace braid::cuda {
 namespace {
@@ -112,6 +113,21 @@ RopeAppendParams make_rope_append(const OpCall& call) {
           .attrs = call.attrs<ops::RopeAppendAttrs>()};
 }
 
+// Sequences of k and v are caches of a single page.
+RopeAppendParams make_rope_sequence(const OpCall& call) {
+  return {.q = call.in[0],
+          .k = call.in[1],
+          .v = call.in[2],
+          .positions = call.in[3],
+          .slots = {},
+          .cache_k = call.out[1],
+          .cache_v = call.out[2],
+          .q_norm = call.in[5],
+          .k_norm = call.in[6],
+          .y = make_view(call.out[0].data, call.out[0].dtype, call.in[0].shape),
+          .attrs = call.attrs<ops::RopeAppendAttrs>()};
+}
+
 RopeAppendParams make_rope(const OpCall& call) {
   RopeAppendParams p{.q = call.in[0], .positions = call.in[1], .y = call.out[0]};
   p.attrs.rope = call.attrs<ops::RopeAttrs>();
@@ -148,6 +164,10 @@ BoundKernel bind_rope_append(const LaunchArgs& args) {
   const auto& rope = args.call.attrs<ops::RopeAppendAttrs>().rope;
   return bind_rope_kernel(args, make_rope_append, turns_table(args, rope, args.call.in[4]));
 }
+BoundKernel bind_rope_sequence(const LaunchArgs& args) {
+  const auto& rope = args.call.attrs<ops::RopeAppendAttrs>().rope;
+  return bind_rope_kernel(args, make_rope_sequence, turns_table(args, rope, args.call.in[4]));
+}
 BoundKernel bind_rope(const LaunchArgs& args) {
   const auto& rope = args.call.attrs<ops::RopeAttrs>();
   return bind_rope_kernel(args, make_rope, turns_table(args, rope, args.call.in[2]));
@@ -169,6 +189,8 @@ void add_pointwise_kernels(KernelTable& table) {
   add_kernel(ops::kAdd, bind_add);
   add_kernel(ops::kGated, bind_gated);
   add_kernel(ops::kRopeAppend, bind_rope_append);
+  add_kernel(ops::kRopeSequence, bind_rope_sequence);
+  table.add_fusions(ops::rope_sequence_fusions());
   add_kernel(ops::kRope, bind_rope);
   add_kernel(ops::kKvAppend, bind_kv_append);
 }

@@ -151,6 +151,33 @@ void check(const Spec& s, uint32_t seed) {
     if (::testing::Test::HasFatalFailure()) return;
   }
 
+  // Without slots, token t has slot t: the sequences of rope_sequence.
+  Tensor seq_k(s.cache, {1, s.rows, s.kv_heads, D}), seq_v(s.cache, {1, s.rows, s.kv_heads, D});
+  RopeAppendParams sequence = params;
+  sequence.slots = {};
+  sequence.cache_k = seq_k.device();
+  sequence.cache_v = seq_v.device();
+  y.poison();
+  seq_k.poison();
+  seq_v.poison();
+  rope_append(sequence, choose_rope(rope_append_desc(sequence), kNumSms), {});
+  check_cuda(cudaDeviceSynchronize(), "rope_sequence");
+  y.download();
+  seq_k.download();
+  seq_v.download();
+  ASSERT_TRUE(first == y.bytes()) << "rope_sequence differs";
+  for (int64_t t = 0; t < s.rows; ++t) {
+    for (int64_t h = 0; h < s.kv_heads; ++h) {
+      const int64_t at = t * s.kv_heads + h, cached = slot[static_cast<size_t>(t)] * s.kv_heads + h;
+      if (t >= s.live) {
+        ASSERT_TRUE(std::isnan(seq_k.row(at)[0]) && std::isnan(seq_v.row(at)[0]));
+      } else if (cached >= 0) {
+        ASSERT_EQ(seq_k.row(at), cache_k.row(cached)) << "row " << t;
+        ASSERT_EQ(seq_v.row(at), cache_v.row(cached)) << "row " << t;
+      }
+    }
+  }
+
   // The parts alone: rope of q, and kv_append of what is not turned.
   RopeAppendParams alone = params;
   alone.k = alone.v = alone.slots = alone.cache_k = alone.cache_v = {};

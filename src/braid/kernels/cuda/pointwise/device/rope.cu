@@ -12,7 +12,7 @@ namespace {
 
 struct RopeArgs {
   const int32_t* positions;  // [T]
-  const int32_t* slots;      // [T]
+  const int32_t* slots;      // [T]; null: token t has slot t
   const uint64_t* turns;     // [pairs]
   const void* q_norm;        // [D], or null
   const void* k_norm;
@@ -142,11 +142,11 @@ __global__ void __launch_bounds__(256)
   }
   Y* const to_y = y.data + token * y.stride;
   if (args.pairs > 0 && args.live.few()) ptx::prefetch_l2(args.positions + token);
-  if (args.kv_heads > 0 && args.live.few()) ptx::prefetch_l2(args.slots + token);
+  if (args.slots != nullptr && args.live.few()) ptx::prefetch_l2(args.slots + token);
   args.live.prefetch();
   ptx::grid_dependency_wait();
   const int32_t position = args.pairs > 0 ? args.positions[token] : 0;
-  const int32_t slot = args.kv_heads > 0 ? args.slots[token] : -1;
+  const int64_t slot = args.slots != nullptr ? args.slots[token] : token;
   if (args.live.dead_early(token)) return;
   const int64_t live = args.live.count();
   Packed<X, V> pa[kHeads][kUnits], pb[kHeads][kUnits];
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(256)
   if (args.pairs > 0) angles(position, args, cos, sin);
   if (args.pairs > 0 || kNorm) __syncthreads();
   const bool cached = slot >= 0 && slot < args.num_slots;
-  const int64_t cache_head = static_cast<int64_t>(slot) * args.kv_heads;
+  const int64_t cache_head = slot * args.kv_heads;
 #pragma unroll
   for (int n = 0; n < kHeads; ++n) {
     const int units = role[n] == Role::none ? 0 : head_units;
@@ -317,8 +317,10 @@ RopeDesc rope_append_desc(const RopeAppendParams& p) {
     require_heads("k", p.k, D);
     require_shape(kOp, "k", p.k, {first.shape[0], p.k.cols()});
     require_shape(kOp, "v", p.v, p.k.shape);
-    require_matrix(kOp, "slots", p.slots, {DType::i32});
-    require_shape(kOp, "slots", p.slots, tokens);
+    if (p.slots.data) {
+      require_matrix(kOp, "slots", p.slots, {DType::i32});
+      require_shape(kOp, "slots", p.slots, tokens);
+    }
     require_matrix(kOp, "cache k", p.cache_k, {DType::f32, DType::f16, DType::bf16});
     require_cache("cache k", p.cache_k, p);
     require_cache("cache v", p.cache_v, p);
