@@ -11,6 +11,7 @@ TEST(PushConfig, KernelsTakeWhatNothingComputesBeside) {
   EXPECT_EQ(to_string(choose(small, kSms)), "16 CTAs");
   EXPECT_EQ(choose({.pieces = 1, .bytes = 1}, kSms).ctas, 1);
   EXPECT_EQ(choose({.pieces = 9, .bytes = 128 << 20}, kSms).ctas, kSms);
+  EXPECT_EQ(choose({.pieces = 6, .bytes = 24 << 10}, kSms).ctas, 6) << "a CTA for each piece";
   for (const auto& spoil :
        {+[](PushDesc& d) { d.computes_beside = true; },
         +[](PushDesc& d) { d.across_machines = true; }, +[](PushDesc& d) { d.words = false; },

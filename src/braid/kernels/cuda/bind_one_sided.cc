@@ -13,6 +13,12 @@
 namespace braid::cuda {
 namespace {
 
+// Nothing beside it may want the SMs that its followers, begun early, already hold.
+LaunchContext early_if_alone(const LaunchContext& context, const Beside& beside) {
+  const bool alone = !beside.computes && !beside.pulls && !beside.communicates;
+  return {context.stream, context.pdl && alone};
+}
+
 // Paths of a pull's or push's moves. Stays in place after binding.
 class Transfers {
  public:
@@ -23,6 +29,7 @@ class Transfers {
         whole_(args.whole_batch),
         by_stream_(args.by_stream),
         ahead_(args.words),
+        beside_(args.beside),
         tag_(comm.endpoint().tag(put ? "push" : "pull")),
         config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
     const auto& attrs = call_.attrs<ops::MoveAttrs>();
@@ -49,7 +56,8 @@ class Transfers {
       std::vector<fabric::LinkProxy::Piece> pieces;
       for (int peer : asked_.peers) append_pieces(peer, pieces);
       auto* const ended = reinterpret_cast<uint32_t*>(ended_->data());
-      return comm_.store({std::move(pieces), asked_.peers, ended, config_.ctas}, arrivals, context);
+      return comm_.store({std::move(pieces), asked_.peers, ended, config_.ctas}, arrivals,
+                         early_if_alone(context, beside_));
     }
     for (size_t i = 0; !asked_.asked && i < asked_.jobs.size(); ++i) set_pieces(i);
     if (!put_ && by_stream_) {
@@ -130,6 +138,7 @@ class Transfers {
   const OneSidedComm& comm_;
   const bool put_, whole_, by_stream_;
   const LaunchWords* const ahead_;  // perhaps for the next pull
+  const Beside beside_;
   const fabric::Tag tag_;
   const PushConfig config_;
   std::unique_ptr<DeviceMemory> ended_;  // of stores
@@ -149,7 +158,8 @@ BoundKernel bind_push(const LaunchArgs& args, const OneSidedComm& comm) {
 }
 
 BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
-  return [&call = args.call, &comm, stream = args.stream](const LaunchContext& context) {
+  return [&call = args.call, &comm, stream = args.stream,
+          beside = args.beside](const LaunchContext& context) {
     const auto& a = call.attrs<ops::SyncAttrs>();
     OneSidedComm::Sync sync{.axis = a.ranks() > 1 ? a.axis : "",
                             .ranks = a.group,
@@ -159,7 +169,7 @@ BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
       sync.opened.push_back(call.out[output].as<uint32_t>());
     }
     if (!a.arrivals.empty()) sync.arrivals = call.in[ops::kSyncArrivals].as<const uint32_t>();
-    comm.sync(sync, stream, context);
+    comm.sync(sync, stream, early_if_alone(context, beside));
   };
 }
 

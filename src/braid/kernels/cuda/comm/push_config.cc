@@ -22,7 +22,9 @@ PushConfig choose(const PushDesc& desc, int sms) {
       desc.pieces > kMaxPushPieces) {
     return {};
   }
-  return {static_cast<int>(std::clamp<int64_t>(ceil_div(desc.bytes, kBytesPerCta), 1, sms))};
+  // Small pieces get a CTA each: their loads and stores are under way together.
+  const int64_t ctas = std::max(ceil_div(desc.bytes, kBytesPerCta), desc.pieces);
+  return {static_cast<int>(std::min<int64_t>(ctas, sms))};
 }
 
 }  // namespace braid::cuda

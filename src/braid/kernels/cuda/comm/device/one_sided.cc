@@ -15,7 +15,7 @@ namespace {
 template <class Kernel, class Params>
 void launch(Kernel kernel, const CommView& view, const Params& params,
             const LaunchContext& context) {
-  launch_kernel({context.stream, false}, kernel, dim3(1), dim3(32), 0, view, params);
+  launch_kernel(context, kernel, dim3(1), dim3(32), 0, view, params);
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ void OneSidedComm::transfer(const Transfers& transfers, const uint32_t* arrivals
     }
     if (arrivals != nullptr) p.arrivals[i] = counter_at(arrivals, peer);
   }
-  launch(transfer_kernel_of(), view(transfer_tag_), p, context);
+  launch(transfer_kernel_of(), view(transfer_tag_), p, {context.stream, false});
 }
 
 void OneSidedComm::fetch(const Transfers& transfers, std::span<uint32_t* const> ahead,
@@ -147,8 +147,8 @@ void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
                                 .rows = static_cast<uint32_t>(block.rows)};
   }
   for (int peer : stores.peers) p.arrivals[p.num_peers++] = counter_at(arrivals, peer);
-  launch_kernel({context.stream, false}, push_rows_kernel_of(), dim3(stores.ctas),
-                dim3(kPushThreads), 0, view(transfer_tag_), p);
+  launch_kernel(context, push_rows_kernel_of(), dim3(stores.ctas), dim3(kPushThreads), 0,
+                view(transfer_tag_), p);
 }
 
 }  // namespace braid::cuda

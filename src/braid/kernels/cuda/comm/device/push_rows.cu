@@ -27,10 +27,14 @@ __device__ void copy(const RowsPiece& piece, uint32_t first, uint32_t threads) {
 // A CTA counts itself as done after its stores reach the peers; the last CTA completes the push.
 __global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ PushRowsParams p) {
+  ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   if (!is_aborted(view)) {
-    for (int i = 0; i < p.num_pieces; ++i) {
-      copy(p.pieces[i], blockIdx.x * kPushThreads + threadIdx.x, gridDim.x * kPushThreads);
+    const bool by_piece = static_cast<int>(gridDim.x) <= p.num_pieces;
+    const int ctas = static_cast<int>(gridDim.x);
+    for (int i = by_piece ? blockIdx.x : 0; i < p.num_pieces; i += by_piece ? ctas : 1) {
+      const uint32_t cta = by_piece ? 0 : blockIdx.x;
+      copy(p.pieces[i], cta * kPushThreads + threadIdx.x, (by_piece ? 1 : ctas) * kPushThreads);
     }
   }
   __threadfence_system();

@@ -23,8 +23,9 @@ struct PushRowsParams {
   uint32_t* arrivals[kMaxCommRanks];  // [peers] this rank's counter at each
 };
 
-// For all pieces: dst[row * dst_stride + word] = src[row * src_stride + word], by all CTAs; then,
-// once: arrivals[peer] += 1, with release at system scope.
+// For all pieces: dst[row * dst_stride + word] = src[row * src_stride + word], by all CTAs or, with
+// no more CTAs than pieces, by a CTA each; then, once: arrivals[peer] += 1, with release at system
+// scope.
 constexpr int kPushThreads = 512;
 using PushRowsKernel = void (*)(const CommView, const PushRowsParams);
 PushRowsKernel push_rows_kernel_of();
