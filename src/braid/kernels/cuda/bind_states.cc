@@ -29,12 +29,14 @@ KernelInfo state_info(const Op& op, TypeList in, TypeList, const DeviceInfo& dev
   return {choose_config(desc, device) ? "attention_state.decode" : "attention_state.plain", 0};
 }
 
-BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
+// `ready`: the lists of keys, and all keys but the step's own, are there before the step.
+BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch, bool ready) {
   const OpCall& call = args.call;
   const auto& attrs = call.attrs<ops::AttentionStateAttrs>();
   if (attrs.attention.dual) {
-    return bind_dual_states(args,
-                            [&](const LaunchArgs& part) { return bind_state(part, scratch); });
+    // A kernel of the step makes its lists.
+    return bind_dual_states(
+        args, [&](const LaunchArgs& part) { return bind_state(part, scratch, false); });
   }
   const DecodeDesc desc = state_desc(attrs.attention, type_of(call.in[kQ]),
                                      type_of(call.in[kCacheK]), type_of(call.in[kSlots]));
@@ -44,7 +46,7 @@ BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
     prepare_attention_states(desc);
     workspace = scratch.get(args, config->workspace_bytes);
   }
-  return [&call, &attrs, config, workspace](const LaunchContext& context) {
+  return [&call, &attrs, config, workspace, ready](const LaunchContext& context) {
     const StateParams p = {.q = call.in[kQ],
                            .k_cache = call.in[kCacheK],
                            .v_cache = call.in[kCacheV],
@@ -54,6 +56,7 @@ BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch) {
                            .end = call.in[kEnd].as<const int32_t>(),
                            .out = call.out[0].as<float>(),
                            .workspace = workspace,
+                           .history_ready = ready,
                            .attrs = attrs.attention};
     config ? attention_states(p, *config, context) : plain_states(p, context);
   };
@@ -88,8 +91,9 @@ BoundKernel bind_pack(const LaunchArgs& args) {
 void add_state_kernels(KernelTable& table) {
   const auto scratch = std::make_shared<Scratch>();
   table.add(ops::kAttentionState.kind,
-            {.info = state_info,
-             .bind = [scratch](const LaunchArgs& args) { return bind_state(args, *scratch); }});
+            {.info = state_info, .bind = [scratch](const LaunchArgs& args) {
+               return bind_state(args, *scratch, args.whole_batch);
+             }});
   table.add(ops::kMergeStates.kind, simple_kernel(ops::kMergeStates.kind, bind_merge));
   table.add(ops::kPackStates.kind, simple_kernel(ops::kPackStates.kind, bind_pack));
 }

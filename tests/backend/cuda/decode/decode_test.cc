@@ -223,7 +223,8 @@ TEST(Decode, WaitsForTheKernelBefore) {
     ASSERT_EQ(c.check(), "");
     const std::vector<std::byte> expected = c.output();
 
-    LateWriter writer(c, spec);
+    LateWriter writer(c.q(), c.k(), c.v(), c.new_slots(),
+                      bytes_of(spec.cache_dtype, spec.kv_heads * spec.attrs.head_dim));
     cudaStream_t stream;
     check_cuda(cudaStreamCreate(&stream), "stream");
     for (bool history_ready : {false, true}) {

@@ -31,27 +31,29 @@ uint8_t* bytes(const DeviceBuffer<std::byte>& b) {
 
 }  // namespace
 
-LateWriter::LateWriter(DecodeCase& c, const DecodeSpec& spec)
-    : case_(c),
-      q_(c.q().download()),
-      k_(c.k().download()),
-      v_(c.v().download()),
-      slots_(c.new_slots()),
-      num_slots_(static_cast<int>(c.new_slots().size())) {
-  q_bytes_ = static_cast<int64_t>(c.q().download().size());
-  slot_bytes_ = bytes_of(spec.cache_dtype, spec.kv_heads * spec.attrs.head_dim);
-}
+LateWriter::LateWriter(const DeviceBuffer<std::byte>& q, const DeviceBuffer<std::byte>& k,
+                       const DeviceBuffer<std::byte>& v, const std::vector<int64_t>& slots,
+                       int64_t slot_bytes)
+    : to_q_(q),
+      to_k_(k),
+      to_v_(v),
+      q_bytes_(static_cast<int64_t>(q.download().size())),
+      slot_bytes_(slot_bytes),
+      q_(q.download()),
+      k_(k.download()),
+      v_(v.download()),
+      slots_(slots),
+      num_slots_(static_cast<int>(slots.size())) {}
 
 void LateWriter::poison(cudaStream_t stream) {
-  launch_kernel({stream, false}, write_rows, 1, 256, 0, bytes(case_.q()), bytes(case_.k()),
-                bytes(case_.v()), bytes(q_), bytes(k_), bytes(v_), q_bytes_, slot_bytes_,
-                slots_.data(), num_slots_, false);
+  launch_kernel({stream, false}, write_rows, 1, 256, 0, bytes(to_q_), bytes(to_k_), bytes(to_v_),
+                bytes(q_), bytes(k_), bytes(v_), q_bytes_, slot_bytes_, slots_.data(), num_slots_,
+                false);
 }
 
 void LateWriter::write(LaunchContext context) {
-  launch_kernel(context, write_rows, 1, 256, 0, bytes(case_.q()), bytes(case_.k()),
-                bytes(case_.v()), bytes(q_), bytes(k_), bytes(v_), q_bytes_, slot_bytes_,
-                slots_.data(), num_slots_, true);
+  launch_kernel(context, write_rows, 1, 256, 0, bytes(to_q_), bytes(to_k_), bytes(to_v_), bytes(q_),
+                bytes(k_), bytes(v_), q_bytes_, slot_bytes_, slots_.data(), num_slots_, true);
 }
 
 }  // namespace braid::cuda::test

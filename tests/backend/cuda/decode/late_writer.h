@@ -8,14 +8,17 @@ namespace braid::cuda::test {
 // back, late.
 class LateWriter {
  public:
-  LateWriter(DecodeCase& c, const DecodeSpec& spec);
+  // Of `slot_bytes` each at `slots` of k and v, and all of q, which stay where they are.
+  LateWriter(const DeviceBuffer<std::byte>& q, const DeviceBuffer<std::byte>& k,
+             const DeviceBuffer<std::byte>& v, const std::vector<int64_t>& slots,
+             int64_t slot_bytes);
   // Makes them NaN. A full dependency: nothing after it begins before it is done.
   void poison(cudaStream_t stream);
   // Lets dependents launch at once, writes the rows some 20 us later.
   void write(LaunchContext context);
 
  private:
-  DecodeCase& case_;
+  const DeviceBuffer<std::byte>&to_q_, &to_k_, &to_v_;
   int64_t q_bytes_;
   int64_t slot_bytes_;
   DeviceBuffer<std::byte> q_, k_, v_;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "backend/cuda/decode/decode_case.h"
+#include "backend/cuda/decode/late_writer.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 #include "braid/program/op.h"
 #include "braid/tensor/quant.h"
@@ -103,8 +105,9 @@ class StateCase {
     return out;
   }
 
-  // config: of the decode kernel; null: the plain kernel.
-  std::vector<float> run(const DecodeConfig* config) const {
+  // config: of the decode kernel; null: the plain kernel. `late`: q, and the last key that each
+  // query sees, come from the kernel before, which takes its time.
+  std::vector<float> run(const DecodeConfig* config, bool late = false) const {
     const DeviceBuffer<std::byte> q(q_), k(k_), v(v_);
     const DeviceBuffer<int32_t> slots(slots_), rows(rows_), begin(begin_), end(end_);
     DeviceBuffer<float> out(elems());
@@ -112,17 +115,29 @@ class StateCase {
     const int64_t bytes = config ? config->workspace_bytes : 16;
     DeviceBuffer<std::byte> workspace(static_cast<size_t>(bytes));
     workspace.fill(0);
-    const StateParams p = {.q = make_view(q.data(), spec_.q, {1, T_, heads_, spec_.head_dim}),
-                           .k_cache = make_view(k.data(), spec_.cache, cache_shape()),
-                           .v_cache = make_view(v.data(), spec_.cache, cache_shape()),
-                           .slots = make_view(reinterpret_cast<std::byte*>(slots.data()),
-                                              DType::i32, {spec_.sequences, K_}),
-                           .rows = rows.data(),
-                           .begin = begin.data() + T_,
-                           .end = end.data(),
-                           .out = out.data(),
-                           .workspace = workspace.data(),
-                           .attrs = attrs()};
+    StateParams p = {.q = make_view(q.data(), spec_.q, {1, T_, heads_, spec_.head_dim}),
+                     .k_cache = make_view(k.data(), spec_.cache, cache_shape()),
+                     .v_cache = make_view(v.data(), spec_.cache, cache_shape()),
+                     .slots = make_view(reinterpret_cast<std::byte*>(slots.data()), DType::i32,
+                                        {spec_.sequences, K_}),
+                     .rows = rows.data(),
+                     .begin = begin.data() + T_,
+                     .end = end.data(),
+                     .out = out.data(),
+                     .workspace = workspace.data(),
+                     .attrs = attrs()};
+    std::optional<LateWriter> writer;
+    if (late) {
+      std::vector<int64_t> last;
+      for (size_t t = 0; t < end_.size(); ++t) {
+        if (spec_.keys[t].size() > 0) last.push_back(slots_[rows_[t] * K_ + end_[t] - 1]);
+      }
+      writer.emplace(q, k, v, last, bytes_of(spec_.cache, spec_.kv_heads * spec_.head_dim));
+      writer->poison(nullptr);
+      writer->write({nullptr, true});
+      p.history_ready = true;
+      attention_states(p, *config, {nullptr, true});
+    }
     for (int again = 0; again < 2; ++again) {  // the workspace is as it was
       config ? attention_states(p, *config, {}) : plain_states(p, {});
     }
@@ -205,6 +220,31 @@ TEST(States, EqualTheReference) {
       const auto got = c.run(&config);
       c.expect_equal(got, want, 1e-2);
       EXPECT_EQ(std::memcmp(got.data(), c.run(&config).data(), got.size() * 4), 0);
+    }
+  }
+}
+
+// Queries of a sequence see each other's new keys; keys before are there from the start.
+TEST(States, WaitForTheKernelBefore) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  const std::vector<StateSpec> specs = {
+      {.kv_heads = 8, .keys = {{0, 20000}}},
+      {.keys = {{0, 65}}},
+      {.keys = {{0, 1}, {0, 2}, {0, 3}}},
+      {.keys = {{0, 1024}, {0, 1025}, {7, 1026}, {0, 1027}, {1000, 1028}}},
+      {.head_dim = 64, .keys = {{0, 700}, {0, 0}, {0, 701}, {64, 130}}, .sequences = 2},
+  };
+  for (StateSpec spec : specs) {
+    const StateCase c(spec);
+    SCOPED_TRACE(to_string(c.desc()));
+    prepare_attention_states(c.desc());
+    for (const DecodeConfig& config : candidates(c.desc(), decode_device())) {
+      SCOPED_TRACE(to_string(config));
+      const auto want = c.run(&config);
+      for (int round = 0; round < 5; ++round) {
+        EXPECT_EQ(std::memcmp(want.data(), c.run(&config, true).data(), want.size() * 4), 0);
+      }
     }
   }
 }

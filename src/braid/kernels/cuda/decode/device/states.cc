@@ -62,7 +62,8 @@ void attention_states(const StateParams& p, const DecodeConfig& config, LaunchCo
                            .kv_len = p.end,
                            .page_table = slots,
                            .out = p.out,
-                           .workspace = p.workspace},
+                           .workspace = p.workspace,
+                           .history_ready = p.history_ready},
                           config),
               p.rows, p.begin};
   a.table_stride = static_cast<int>(p.slots.cols());

@@ -17,6 +17,7 @@ struct StateParams {
   const int32_t* end = nullptr;    // [T]
   float* out = nullptr;            // [T, Hq, D + 2], 16-byte aligned
   void* workspace = nullptr;       // the decode kernel's, as in DecodeParams
+  bool history_ready = false;      // all but q and this step's keys is there before the launch
   ops::AttentionAttrs attrs;
 };
 

@@ -33,6 +33,15 @@ __device__ __forceinline__ int32_t first_seen(const StateArgs& a, int query, int
   return a.begin[query];
 }
 
+// The first key that this step may have written. A step writes at most a key for each query, and
+// new keys end a query's list.
+__device__ __forceinline__ int32_t first_new(const DecodeArgs&, const SequenceEntry& e) {
+  return e.kv_len - e.q_len;
+}
+__device__ __forceinline__ int32_t first_new(const StateArgs& a, const SequenceEntry& e) {
+  return e.kv_len - a.max_sequences;
+}
+
 // The place of a sequence's key in the cache.
 __device__ __forceinline__ int32_t slot_of(const DecodeArgs& a, int s, int32_t key) {
   const int page = __umulhi(key, a.page_inverse);

@@ -146,7 +146,7 @@ class DecodeWarp {
 
   // Whether the unit holds keys that this step wrote.
   __device__ __forceinline__ bool sees_new_keys(const Walk& w) const {
-    return first_key(w) + kKeys > w.sequence.kv_len - w.sequence.q_len;
+    return first_key(w) + kKeys > first_new(a_, w.sequence);
   }
 
   // Cache slot of this lane's key in the unit; -1: none.
