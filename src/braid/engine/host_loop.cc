@@ -1,10 +1,23 @@
 #include "braid/engine/host_loop.h"
 
+#include <algorithm>
+
 namespace braid {
+namespace {
+
+constexpr int kMostThreads = 8;
+
+}  // namespace
 
 HostLoop::HostLoop(Runner& runner, LoopRequest request, const TensorView& logits)
     : TokenLoop(std::move(request)), runner_(runner), batch_(request_.page_size), logits_(logits) {
   for (const LoopSlot& slot : slots_) samplers_.emplace_back(slot.sequence.sampling);
+  // Masks are made by others' code, in turn.
+  const bool masked = std::ranges::any_of(
+      slots_, [](const LoopSlot& slot) { return static_cast<bool>(slot.sequence.mask); });
+  const int threads =
+      std::min({kMostThreads, static_cast<int>(slots_.size()), cpu::usable_cores() / 2});
+  if (runner.samples_on_device() && !masked && threads > 1) pool_.emplace(threads);
 }
 
 std::span<const SampledToken> HostLoop::next() {
@@ -18,8 +31,15 @@ std::span<const SampledToken> HostLoop::next() {
     logits_ = runner_.run(batch_);
   }
   first_ = false;
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    if (!tokens_[s].error) tokens_[s] = sample(s);
+  const auto sample_each = [&](size_t first, size_t step) {
+    for (size_t s = first; s < slots_.size(); s += step) {
+      if (!tokens_[s].error) tokens_[s] = sample(s);
+    }
+  };
+  if (pool_) {
+    pool_->run([&](const cpu::Team& team) { sample_each(team.index, pool_->threads()); });
+  } else {
+    sample_each(0, 1);
   }
   return hand_out();
 }
