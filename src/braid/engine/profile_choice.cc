@@ -69,7 +69,8 @@ void choose_profile(EngineConfig& engine, const Notes& notes) {
                      .schedule = engine.schedule,
                      .strategy = engine.strategy})) {
     add_profile(engine, notes);
-  } else if (engine.strategy || is_strategy_file(engine.schedule)) {
+  } else if (engine.strategy || is_strategy_file(engine.schedule) ||
+             (engine.sp && engine.tp > 1 && engine.device.cuda)) {
     engine.profile = known_profile(engine);
   }
 }

@@ -8,10 +8,10 @@
 namespace braid {
 
 // Gives `engine` the profile for its strategy's prices, if needed: this CPU's, measured
-// now unless in the cache folder, or Braid's profile for the GPU. A user's strategy
-// gets the profile only if one exists. Without a profile of the GPU `auto` becomes a
-// fixed strategy, and `notes` hear of the change; `--sp auto` then fails with
-// kUnsupported.
+// now unless in the cache folder, or Braid's profile for the GPU. A user's strategy,
+// and GPUs that divide tokens (queries or keys move), get the profile only if one exists. Without a
+// profile of the GPU `auto` becomes a fixed strategy, and `notes` hear of the change; `--sp auto`
+// then fails with kUnsupported.
 void choose_profile(EngineConfig& engine, const Notes& notes);
 
 // The known profile for `engine`'s device, if any: nothing is measured.
