@@ -163,8 +163,8 @@ void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& p
                                                  {planners_[key.mesh]->mesh(), key.q, key.kv});
   if (moves.empty()) return;
   const int64_t tokens = key.q.length();
-  moves_.insert(moves_.begin(), fmt::format("prompt of {} tokens behind {}: {}", tokens,
-                                            key.kv.length() - tokens, moves));
+  moves_.insert(moves_.begin(),
+                fmt::format("{} tokens behind {}: {}", tokens, key.kv.length() - tokens, moves));
   if (moves_.size() > kLines) moves_.pop_back();
 }
 

@@ -1,6 +1,4 @@
 // Binds the communication ops of a mesh axis, and ops fused with communication.
-#include <algorithm>
-
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 #include "braid/kernels/cuda/comm/device/rows.h"
@@ -270,29 +268,16 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
   };
 }
 
-int ranks_of(const Op& op) {
-  if (op.def == &ops::kTakeShard) return op.attrs.as<ops::TakeShardAttrs>().ranks;
-  if (op.def == &ops::kLinearAllReduce) return op.attrs.as<ops::LinearAllReduceAttrs>().ranks;
-  if (op.def->collective.computes) return op.attrs.as<ops::ReduceNormAttrs>().ranks;
-  return op.attrs.as<ops::CommAttrs>().ranks;
-}
-
 }  // namespace
 
-void add_comm_kernels(KernelTable& table, const StreamComms& comms,
-                      const std::vector<StreamComms>& parts) {
-  const auto comm_of = [comms, parts](const LaunchArgs& args) -> DeviceComm& {
-    const int ranks = ranks_of(*args.call.op);
-    const auto part = std::ranges::find_if(
-        parts, [&](const StreamComms& p) { return p[args.stream]->size() == ranks; });
-    return *(part == parts.end() ? comms : *part)[args.stream];
-  };
+void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
   using Bind = BoundKernel (*)(const LaunchArgs&, DeviceComm&);
   const auto add = [&](const OpDef& def, Bind bind) {
     table.add(
         def.kind,
         {.info = [](const Op& op, TypeList, TypeList, const DeviceInfo&) { return named(op); },
-         .bind = [comm_of, bind](const LaunchArgs& args) { return bind(args, comm_of(args)); }});
+         .bind = [comms,
+                  bind](const LaunchArgs& args) { return bind(args, *comms[args.stream]); }});
   };
   add(ops::kAllReduce, bind_all_reduce);
   add(ops::kAllGather, bind_all_gather);
@@ -310,8 +295,8 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms,
                    return info;
                  },
              .bind =
-                 [&table, comm_of](const LaunchArgs& args) {
-                   return bind_linear_all_reduce(table, args, comm_of(args));
+                 [&table, comms](const LaunchArgs& args) {
+                   return bind_linear_all_reduce(table, args, *comms[args.stream]);
                  }});
 }
 
