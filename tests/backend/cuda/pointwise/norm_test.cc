@@ -153,7 +153,7 @@ TEST(RmsNorm, RefusesWhatItCannot) {
   EXPECT_THROW(rms_norm_desc(p), Error);
   p.group = 64;
   EXPECT_NO_THROW(rms_norm_desc(p));
-  p.a.dtype = DType::f16;
+  p.a.dtype = DType::i32;
   EXPECT_THROW(rms_norm_desc(p), Error);
 }
 
