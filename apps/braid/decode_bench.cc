@@ -46,14 +46,14 @@ void print_decodes(const std::vector<std::string>& sizes, const StepBenchOptions
       decode();  // captures
       const double median = median_ms(options.repetitions, decode);
       if (ranks == 1) alone.push_back(median);
-      const int64_t arena = decoder->bound(i).executor(0).schedule().memory.arena_bytes;
+      BoundNetwork& bound = decoder->bound(i);
+      const int64_t arena = bound.executor(0).schedule().memory.arena_bytes;
       print(fmt::format("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", sizes[i], ranks, first,
                         median, alone[i] / median, static_cast<double>(arena) * 1e-9));
       if (!options.launches) continue;
-      BoundNetwork& network = decoder->bound(i);
-      const double run = median_ms(options.repetitions, [&] { network.run(); });
+      const double run = median_ms(options.repetitions, [&] { bound.run(); });
       launches += fmt::format("{}, {} ranks: {:.2f} ms without latents and pixels; rank 0:\n{}",
-                              sizes[i], ranks, run, kinds_of(network));
+                              sizes[i], ranks, run, kinds_of(bound));
     }
   }
   print(launches);

@@ -105,8 +105,12 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   std::ofstream(file) << text();
   const std::string score =
       "perplexity -m " + hf() + " --ctx 48 --threads 1 --sp ring --ranks 2 -f " + file.string();
-  const std::string exact = braid(score).out;
-  EXPECT_EQ(braid(score + " --keep 1").out, exact);
+  // Dense steps behind keys may move queries, and add states in another order.
+  const auto perplexity_of = [&](const std::string& options) {
+    return json::parse(braid(score + options + " --json").out).at("perplexity").get<double>();
+  };
+  const double dense = perplexity_of("");
+  EXPECT_NEAR(perplexity_of(" --keep 1"), dense, 1e-5 * dense);
   const Outcome probed = braid(score + " --keep 0.5 --importance probe --explain");
   ASSERT_EQ(probed.status, 0) << probed.err;
   EXPECT_THAT(probed.err, HasSubstr("approximate: of far ranks' keys 0.5 are read"));

@@ -30,7 +30,7 @@ bool alike(std::span<const RankProgram> ranks) {
   });
 }
 
-// For so long, at least, keys travel to some rank in a step where keys move.
+// A lower bound of a step's seconds where keys move: in each attention the slowest rank's link.
 double keys_travel(const Program& logical, const TokenSharding& tokens, const CostModel& model) {
   double seconds = 0;
   for (int i = 0; i < std::ssize(logical.ops); ++i) {

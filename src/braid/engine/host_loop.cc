@@ -12,7 +12,7 @@ constexpr int kMostThreads = 8;
 HostLoop::HostLoop(Runner& runner, LoopRequest request, const TensorView& logits)
     : TokenLoop(std::move(request)), runner_(runner), batch_(request_.page_size), logits_(logits) {
   for (const LoopSlot& slot : slots_) samplers_.emplace_back(slot.sequence.sampling);
-  // Masks are made by others' code, in turn.
+  // Masks come from the callers' code, which a single thread calls.
   const bool masked = std::ranges::any_of(
       slots_, [](const LoopSlot& slot) { return static_cast<bool>(slot.sequence.mask); });
   const int threads =

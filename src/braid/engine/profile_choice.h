@@ -7,9 +7,9 @@
 
 namespace braid {
 
-// Gives `engine` the profile for its strategy's prices, if needed: this CPU's, measured
-// now unless in the cache folder, or Braid's profile for the GPU. A user's strategy,
-// and GPUs that divide tokens (queries or keys move), get the profile only if one exists. Without a
+// Gives `engine` the profile for its strategy's prices, if needed: this CPU's, measured now unless
+// in the cache folder, or Braid's profile for the GPU. A user's strategy gets the profile only if
+// one exists, and so do GPUs that divide tokens, to price whether queries or keys move. Without a
 // profile of the GPU `auto` becomes a fixed strategy, and `notes` hear of the change; `--sp auto`
 // then fails with kUnsupported.
 void choose_profile(EngineConfig& engine, const Notes& notes);

@@ -71,7 +71,7 @@ std::optional<size_t> SequenceRanks::way(const Batch& batch) {
   const int with_keys = ranks_with_keys(batch);
   const size_t chosen = choice_->choose(tokens, batch.sequences()[0].cached, [&](int ranks) {
     // Other ranks' keys come to rank 0 where it has room for all.
-    return ranks == 1 && !apart_ ? true : ranks >= with_keys && has_room(tokens, ranks);
+    return (ranks == 1 && !apart_) || (ranks >= with_keys && has_room(tokens, ranks));
   });
   // In caches with room for all keys rank 0 computes by its own plans.
   if (chosen < planners_.size() && planners_[chosen]->ranks() == 1 && !apart_) return {};
@@ -147,7 +147,7 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
                                           key.q.length(), 100 * kept_pairs(*levels_, key.q)));
     }
     PlannedForward planned = plan_tokens(key);
-    if (!whole) explain_moves(key, planned);
+    if (!whole && !levels_) explain_moves(key, planned);
     plans_.make_way(planned.schedules.front().memory.arena_bytes);
     return world_.bound(key, std::move(planned));
   });

@@ -90,8 +90,8 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c, b
   const Topology all = topology_of(c);
   std::vector<SequenceMesh> meshes;
   const SpRequest& pinned = c.sp->degrees;
-  // Processes free memory alike, but ranks without a part free an arena before the others. GPUs'
-  // collectives are over all ranks.
+  // No parts for processes: ranks outside of a part free an arena before the others. None for GPUs:
+  // some rows were wrong there (docs/log/measurements.md, "parts of the ranks").
   if (!job && !c.device.cuda && !c.sp->mode && !pinned.torus && !pinned.ulysses && !pinned.ring) {
     for (const Topology& part : parts_of(all)) {
       const int ranks = part.ranks();

@@ -37,8 +37,8 @@ struct DenseAttentionAttrs {
   }
 
   size_t first_key() const { return static_cast<size_t>(q_parts); }
-  size_t first_value() const { return static_cast<size_t>(q_parts + kv_parts); }
-  size_t bias() const { return static_cast<size_t>(q_parts + (2 * kv_parts)); }
+  size_t first_value() const { return first_key() + static_cast<size_t>(kv_parts); }
+  size_t bias() const { return first_value() + static_cast<size_t>(kv_parts); }
   size_t key_len() const { return bias() + 1; }
 };
 

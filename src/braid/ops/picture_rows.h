@@ -71,7 +71,7 @@ extern const OpDef kGroupStats;
 
 // group_norm over one picture by all ranks' statistics: x [n, C], w [C], b [C], stats f32 [P, 2 *
 // groups], the group_stats over `pixels[p]` pixels for each rank p, and edges or absent. With
-// `halo`, of one frame, the output is the norm of with_halo(x, edges), which is never written out.
+// `halo`, of one frame, the output is the norm of with_halo(x, edges), a value that is not made.
 struct GroupNormByAttrs {
   GroupNormAttrs norm;  // batch is 1
   std::vector<int64_t> pixels;

@@ -282,12 +282,13 @@ class Lowering {
       apart_open_ = open_keys_apart(builders, guests, first, attrs.head_dim,
                                     opened_together(logical_, *plan_.tokens, index));
     }
+    // Ranks wait for v: a wait for the norm's output would keep the norm apart from its product.
     const ValueId out = lower_keys_apart(builders, guests, apart, apart_,
                                          {.q = mapped(op.inputs[0]),
                                           .k = mapped(kv->second.first),
                                           .v = mapped(kv->second.second),
                                           .cache = {mapped(op.inputs[1]), mapped(op.inputs[2])},
-                                          .first = mapped(kv->second.second),  // no norm hides it
+                                          .first = mapped(kv->second.second),
                                           .attention = attrs},
                                          apart_open_.front());
     apart_open_.erase(apart_open_.begin());

@@ -200,6 +200,7 @@ const Op* PictureLowering::convolution_of(const Op& norm) const {
 }
 
 const Op* PictureLowering::norm_before(const Op& convolution) const {
+  if (convolution.def != &ops::kConv2d) return nullptr;
   for (const Op& op : logical_.ops) {
     if (op.def != &ops::kGroupNorm || op.outputs[0] != convolution.inputs[0]) continue;
     return convolution_of(op) == &convolution ? &op : nullptr;
@@ -219,7 +220,7 @@ bool PictureLowering::is_kept(const Op& take) const {
 }
 
 ValueId PictureLowering::source(const Op& op) const {
-  const Op* norm = op.def == &ops::kConv2d ? norm_before(op) : nullptr;
+  const Op* norm = norm_before(op);
   return norm ? norm->inputs[0] : op.inputs[0];
 }
 
@@ -234,7 +235,7 @@ std::pair<ValueId, Placement> PictureLowering::lower(std::vector<Builder>& build
   };
   const std::vector<ValueId> in = mapped_all(op);
   NormBefore norm;
-  if (const Op* before = op.def == &ops::kConv2d ? norm_before(op) : nullptr) {
+  if (const Op* before = norm_before(op)) {
     norm = {&before->attrs.as<ops::GroupNormAttrs>(), mapped_all(*before)};
   }
   const bool kept = op.def == &ops::kTakeRows && is_kept(op);

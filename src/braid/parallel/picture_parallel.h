@@ -17,7 +17,7 @@ namespace braid {
 LayoutPlan picture_parallel(const Program& program, const std::vector<std::string>& inputs,
                             int64_t height, int64_t width, int P);
 
-// Whether lower_picture_op divides the op; others go by their sharding rules.
+// Whether PictureLowering divides the op; others go by their sharding rules.
 bool divides_pictures(const Op& op);
 
 // Lowers a Program's ops over divided pictures, in program order. A convolution (stride 1, at most
@@ -29,7 +29,7 @@ class PictureLowering {
  public:
   explicit PictureLowering(const Program& logical) : logical_(logical) {}
 
-  // Whether the op is such a norm: it is lowered with its convolution.
+  // Whether the op is a norm that is lowered with the convolution that reads the norm.
   bool postpones(const Op& op) const { return convolution_of(op) != nullptr; }
   // The logical value whose rows ranks divide: input 0, or a postponed norm's.
   ValueId source(const Op& op) const;

@@ -167,12 +167,8 @@ TEST_P(CudaVideoRanks, PassesByTurns) {
           EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
           continue;
         }
-        std::shared_ptr<const WeightSource> weights;
-        if (wide) {
-          weights = wide->parts.transformer_weights;
-        } else {
-          weights = folder.weights("transformer");
-        }
+        std::shared_ptr<const WeightSource> weights = folder.weights("transformer");
+        if (wide) weights = wide->parts.transformer_weights;
         const auto turns = predictions(json, weights, network, "cfg_passes");
         for (const char* schedule : {"sequence_parallel", "sequential"}) {
           const auto apart = predictions(json, weights, network, schedule);

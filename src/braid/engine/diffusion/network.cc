@@ -18,10 +18,10 @@ fabric::LinkModel links_of(const NetworkConfig& config) {
   return links;
 }
 
-// Where ranks' parts of a value are. Each of `frames` parts of the value is divided alike, and a
-// rank's shares of all frames stand together.
-struct Parts {
-  Parts(std::span<const int64_t> sizes, bool divided, int64_t frames)
+// Where each rank's elements of a value are: every frame is divided alike, and a rank's shares of
+// all frames stand together.
+struct Shares {
+  Shares(std::span<const int64_t> sizes, bool divided, int64_t frames)
       : frames(divided ? frames : 1) {
     for (const int64_t size : sizes) {
       begin.push_back(divided ? elems / frames : 0);
@@ -120,12 +120,12 @@ void BoundNetwork::write_parts(
     BRAID_CHECK(to.dtype == dtype, "input '{}' is {}", input, braid::name(to.dtype));
     sizes.push_back(to.shape.elems());
   }
-  const Parts parts(sizes, at->second.is_shard(), frames);
-  BRAID_CHECK(parts.elems == elems, "input '{}' has {} elements, not {}", input, parts.elems,
+  const Shares shares(sizes, at->second.is_shard(), frames);
+  BRAID_CHECK(shares.elems == elems, "input '{}' has {} elements, not {}", input, shares.elems,
               elems);
   ranks_.each(executors_, static_cast<size_t>(bytes_of(dtype, elems)), [&](size_t r) {
     const TensorView& to = executors_[r]->input(input);
-    parts.each_frame(r, [&](int64_t own, int64_t whole, int64_t n) {
+    shares.each_frame(r, [&](int64_t own, int64_t whole, int64_t n) {
       write(to.data + bytes_of(dtype, own), whole, n);
     });
   });
@@ -171,15 +171,15 @@ std::span<const float> BoundNetwork::output(size_t index, int64_t frames) {
   for (size_t r = 0; r < (divided ? executors_.size() : 1); ++r) {
     sizes.push_back(executors_[r]->output(index).shape.elems());
   }
-  const Parts parts(sizes, divided, frames);
-  const auto elems = static_cast<size_t>(parts.elems);
+  const Shares shares(sizes, divided, frames);
+  const auto elems = static_cast<size_t>(shares.elems);
   if (!divided && executors_[0]->output(index).dtype == DType::f32) {
     return {host_output(0, index).as<const float>(), elems};
   }
   gathered_.resize(elems);
   ranks_.each(std::span(executors_).first(sizes.size()), elems * sizeof(float), [&](size_t r) {
     const TensorView view = host_output(r, index);
-    parts.each_frame(r, [&](int64_t own, int64_t whole, int64_t n) {
+    shares.each_frame(r, [&](int64_t own, int64_t whole, int64_t n) {
       dequantize_row(view.dtype, view.data + bytes_of(view.dtype, own), gathered_.data() + whole,
                      n);
     });

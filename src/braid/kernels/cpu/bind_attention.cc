@@ -93,12 +93,12 @@ BoundKernel bind_state(const LaunchArgs& args, Isa isa) {
 
 BoundKernel bind_merge(const LaunchArgs& args, Isa) {
   const OpCall& call = args.call;
-  const auto& [parts, dtype, sequence] = call.attrs<ops::MergeStatesAttrs>();
-  MergeStatesParams p{.parts = parts,
-                      .room = call.in[0].shape[1] / parts,
+  const auto& attrs = call.attrs<ops::MergeStatesAttrs>();
+  MergeStatesParams p{.parts = attrs.parts,
+                      .room = call.in[0].shape[1] / attrs.parts,
                       .heads = call.in[0].shape[2],
                       .head_dim = call.in[0].shape[3] - 2};
-  return [bound = p, &call, all = sequence](const Team& team) {
+  return [bound = p, &call, all = attrs.sequence](const Team& team) {
     auto p = bound;
     p.states = call.in[0].as<const float>();
     p.own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr;

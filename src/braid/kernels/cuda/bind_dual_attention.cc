@@ -56,7 +56,7 @@ struct SegmentsWork {
     l = parts.add(rows * 4);
     m = parts.add(rows * 4);
   }
-  Parts parts;
+  WorkspaceParts parts;
   int64_t spans, lengths, met;
   int64_t sums, l, m;  // carried states: f32 [T, Hq, D], [Hq, T], [Hq, T]
 };

@@ -88,8 +88,9 @@ BoundKernel bind_dual_segments(const LaunchArgs& args, const BindPlain& bind) {
       meet.dual = dual_turns(*attrs.dual, reinterpret_cast<const uint64_t*>(turns->data()));
       meet_segments(meet, context);
       std::ranges::copy(inputs_of(call, b->chunk, met), b->call.in.begin());
-      context.pdl = true;
+      context.pdl = context.pdl || !b->chunk.met.empty();
       b->call.run(context);
+      context.pdl = true;
     }
   };
 }

@@ -13,7 +13,7 @@
 namespace braid::cuda {
 namespace {
 
-// Nothing beside it may want the SMs that its followers, begun early, already hold.
+// A launch that waits for peers begins early only alone: its followers hold SMs meanwhile.
 LaunchContext early_if_alone(const LaunchContext& context, const Beside& beside) {
   const bool alone = !beside.computes && !beside.pulls && !beside.communicates;
   return {context.stream, context.pdl && alone};

@@ -26,8 +26,9 @@ struct ChunkCall {
   int64_t met_rows = 0;
 };
 
-// Calls that do in order as the call with dual chunks does. Running states go from call to call, so
-// each query segment has state rows of its own (parallel/attention/cut_phases.h makes such).
+// Calls that compute, one after the other, what the call with dual chunks computes. Running states
+// go from call to call, so each query segment has state rows of its own
+// (parallel/attention/cut_phases.h makes such).
 std::vector<ChunkCall> chunk_calls(const ops::SegmentAttentionAttrs& attrs);
 
 }  // namespace braid::cuda

@@ -8,8 +8,8 @@
 // Workspaces of attention with dual chunks.
 namespace braid::cuda {
 
-// Parts of a workspace, one after the other.
-class Parts {
+// WorkspaceParts of a workspace, one after the other.
+class WorkspaceParts {
  public:
   int64_t add(int64_t bytes) {
     const int64_t at = bytes_;
@@ -31,7 +31,7 @@ struct StatesWork {
     begin = parts.add(queries * 4);
     end = parts.add(queries * 4);
   }
-  Parts parts;
+  WorkspaceParts parts;
   int64_t met, states, rows, begin, end;
 };
 

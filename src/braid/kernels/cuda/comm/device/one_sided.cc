@@ -69,7 +69,7 @@ CommView OneSidedComm::view(fabric::Tag tag) const {
 }
 
 void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& context) const {
-  SyncParams p{};
+  SyncParams p{.early = context.pdl};
   if (!sync.axis.empty()) {
     const auto it = std::ranges::find_if(groups_, [&](const Group& g) {
       return g.group.axis == sync.axis && g.group.ranks == sync.ranks;
@@ -134,7 +134,7 @@ uint32_t* OneSidedComm::counter_at(const uint32_t* arrivals, int peer) const {
 
 void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
                          const LaunchContext& context) const {
-  PushRowsParams p{.ended = stores.ended};
+  PushRowsParams p{.ended = stores.ended, .early = context.pdl};
   BRAID_CHECK(stores.pieces.size() <= kMaxPushPieces, "{} pieces", stores.pieces.size());
   constexpr int64_t kWord = sizeof(uint4);
   for (const fabric::LinkProxy::Piece& piece : stores.pieces) {

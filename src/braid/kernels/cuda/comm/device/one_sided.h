@@ -17,8 +17,8 @@
 // (push_config.h). Pulls ask and wait by words in the stream (stream_words.h), without an SM, if
 // streams may (KernelTable::streams_wait). Counters and meetings are kernels of one warp. Attention
 // on another stream spares SMs for such kernels (bind_segment_attention.cc), so a long computation
-// never holds meetings up. A sync or a storing push begins early (LaunchContext::pdl) only where no
-// other stream has work: kernels that follow it early hold SMs while it waits for peers.
+// never holds meetings up. A sync or a storing push, and the kernel behind, begin early
+// (LaunchContext::pdl) only where no other stream has work: such a kernel holds SMs meanwhile.
 namespace braid::cuda {
 
 // A rank's place of a group's meetings, in symmetric memory.

@@ -13,7 +13,7 @@ __device__ bool reached(const uint32_t* word, uint32_t value) {
 // is at e + 1 only after all were at e, so nobody is more than one ahead.
 __global__ __launch_bounds__(32) void sync_kernel(const __grid_constant__ CommView view,
                                                   const __grid_constant__ SyncParams p) {
-  ptx::grid_launch_dependents();
+  if (p.early) ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const int lane = threadIdx.x;
   for (int i = 0; i < p.num_opened; ++i) {

@@ -17,6 +17,7 @@ struct SyncParams {
   uint32_t* opened[kMaxOpened];      // [world * kCounterWords] each
   const uint32_t* arrivals;          // [world * kCounterWords]
   uint32_t expected[kMaxCommRanks];  // [world]; 0: nothing
+  bool early;                        // kernels behind begin early, and wait for this one inside
 };
 
 struct TransferParams {

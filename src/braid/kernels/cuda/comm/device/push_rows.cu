@@ -27,7 +27,7 @@ __device__ void copy(const RowsPiece& piece, uint32_t first, uint32_t threads) {
 // A CTA counts itself as done after its stores reach the peers; the last CTA completes the push.
 __global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ PushRowsParams p) {
-  ptx::grid_launch_dependents();
+  if (p.early) ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   if (!is_aborted(view)) {
     const bool by_piece = static_cast<int>(gridDim.x) <= p.num_pieces;

@@ -21,6 +21,7 @@ struct PushRowsParams {
   int32_t num_peers;
   uint32_t* ended;                    // CTAs that are done; zero between launches
   uint32_t* arrivals[kMaxCommRanks];  // [peers] this rank's counter at each
+  bool early;                         // kernels behind begin early, and wait for this one inside
 };
 
 // For all pieces: dst[row * dst_stride + word] = src[row * src_stride + word], by all CTAs or, with
