@@ -8,7 +8,7 @@
 // Workspaces of attention with dual chunks.
 namespace braid::cuda {
 
-// WorkspaceParts of a workspace, one after the other.
+// Parts of a workspace, one after the other.
 class WorkspaceParts {
  public:
   int64_t add(int64_t bytes) {
