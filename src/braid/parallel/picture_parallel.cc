@@ -180,12 +180,16 @@ bool divides_pictures(const Op& op) {
   return std::ranges::find(divided, op.def) != std::end(divided);
 }
 
+bool PictureLowering::is_output(ValueId id) const {
+  return std::ranges::find(logical_.outputs, id) != logical_.outputs.end();
+}
+
 const Op* PictureLowering::convolution_of(const Op& norm) const {
   if (norm.def != &ops::kGroupNorm || norm.attrs.as<ops::GroupNormAttrs>().batch != 1) {
     return nullptr;
   }
   const ValueId y = norm.outputs[0];
-  if (std::ranges::find(logical_.outputs, y) != logical_.outputs.end()) return nullptr;
+  if (is_output(y)) return nullptr;
   const Op* reader = nullptr;
   for (const Op& op : logical_.ops) {
     const auto reads = std::ranges::count(op.inputs, y);
@@ -211,12 +215,11 @@ const Op* PictureLowering::norm_before(const Op& convolution) const {
 // Whether only convolutions of the next chunk read the rows taken.
 bool PictureLowering::is_kept(const Op& take) const {
   const ValueId y = take.outputs[0];
-  return std::ranges::find(logical_.outputs, y) == logical_.outputs.end() &&
-         std::ranges::all_of(logical_.ops, [&](const Op& op) {
-           const auto reads = std::ranges::count(op.inputs, y);
-           return reads == 0 || (reads == 1 && op.def == &ops::kConv3d && op.inputs[4] == y &&
-                                 logical_.value(op.inputs[1]).type.shape[3] > 1);
-         });
+  return !is_output(y) && std::ranges::all_of(logical_.ops, [&](const Op& op) {
+    const auto reads = std::ranges::count(op.inputs, y);
+    return reads == 0 || (reads == 1 && op.def == &ops::kConv3d && op.inputs[4] == y &&
+                          logical_.value(op.inputs[1]).type.shape[3] > 1);
+  });
 }
 
 ValueId PictureLowering::source(const Op& op) const {

@@ -43,6 +43,7 @@ class PictureLowering {
   const Op* convolution_of(const Op& norm) const;
   const Op* norm_before(const Op& convolution) const;
   bool is_kept(const Op& take) const;
+  bool is_output(ValueId id) const;
 
   const Program& logical_;
   std::map<std::pair<size_t, ValueId>, ValueId> haloed_;  // (rank, value) -> the value with halo

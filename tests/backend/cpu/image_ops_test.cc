@@ -144,7 +144,7 @@ TEST(ImageOps, PictureRows) {
                   seed++);
           }
         }
-        // Random statistics: of so many pixels that no variance is below 0.
+        // Random statistics of enough pixels to keep each variance positive.
         for (const int rank : {-1, 0, 1, 2}) {
           ops::GroupNormByAttrs by{{.groups = 4, .eps = 0.01f, .silu = rank % 2 == 0},
                                    {5'000'000'000, 50, 7'000'000'000},

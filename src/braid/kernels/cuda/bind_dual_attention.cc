@@ -66,10 +66,6 @@ StatesWork states_work(const AttentionAttrs& attrs, const Shape& q, DType dtype,
   return {dtype, q[0] * chunks, q[1] / attrs.head_dim, attrs.head_dim};
 }
 
-int32_t* ints_at(std::byte* workspace, int64_t offset) {
-  return reinterpret_cast<int32_t*>(workspace + offset);
-}
-
 MeetParams meet_params(const OpCall& call, const int64_t* sequences, const uint64_t* turns) {
   const auto& attrs = call.attrs<AttentionAttrs>();
   return {.q = call.in[kQ],

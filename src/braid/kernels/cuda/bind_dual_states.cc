@@ -73,9 +73,6 @@ BoundKernel bind_dual_states(const LaunchArgs& args, const BindPlain& bind) {
   return [&call, &attrs, places, calls, work = work_of(places, q.dtype, q.shape),
           workspace = args.workspace,
           turns = turns_table(args, attrs.attention.dual->rope, {})](const LaunchContext& context) {
-    const auto ints = [&](int64_t offset) {
-      return reinterpret_cast<int32_t*>(workspace + offset);
-    };
     const TensorView& q = call.in[kQ];
     meet_held({.q = q,
                .rows = call.in[kRows].as<const int32_t>(),
@@ -84,9 +81,9 @@ BoundKernel bind_dual_states(const LaunchArgs& args, const BindPlain& bind) {
                .chunks = attrs.chunks,
                .met_chunks = places.all,
                .met = workspace + work.met,
-               .met_rows = ints(work.rows),
-               .met_begin = ints(work.begin),
-               .met_end = ints(work.end),
+               .met_rows = ints_at(workspace, work.rows),
+               .met_begin = ints_at(workspace, work.begin),
+               .met_end = ints_at(workspace, work.end),
                .dual = dual_turns(*attrs.attention.dual,
                                   reinterpret_cast<const uint64_t*>(turns->data()))},
               context);

@@ -7,7 +7,8 @@
 
 namespace braid::cuda {
 
-// A call that a bound kernel makes in place of a part of its own; stays where it was made.
+// A call of an op inside the kernel of a larger call. Bound launches keep its address: it never
+// moves.
 struct PlainCall {
   PlainCall(const OpCall& whole, Attrs attrs, std::vector<TensorView> inputs,
             std::vector<TensorView> outputs = {})

@@ -8,7 +8,8 @@ namespace braid::cuda::test {
 // back, late.
 class LateWriter {
  public:
-  // Of `slot_bytes` each at `slots` of k and v, and all of q, which stay where they are.
+  // Writes all of q, and `slot_bytes` at each of `slots` of k and v. The buffers outlive the
+  // writer.
   LateWriter(const DeviceBuffer<std::byte>& q, const DeviceBuffer<std::byte>& k,
              const DeviceBuffer<std::byte>& v, const std::vector<int64_t>& slots,
              int64_t slot_bytes);

@@ -235,7 +235,7 @@ TEST(CudaImage, PictureRows) {
                {x},
                1e-6 * static_cast<double>(rows * width * C)},
               seed++);
-        // Random statistics: of so many pixels that no variance is below 0.
+        // Random statistics of enough pixels to keep each variance positive.
         for (int rank : {-1, 0, 1, 2}) {
           ops::GroupNormByAttrs by{{.groups = groups, .eps = 0.01f, .silu = rank % 2 == 0},
                                    {5'000'000'000, 50, 7'000'000'000},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "braid/base/math.h"
@@ -21,6 +22,10 @@ class WorkspaceParts {
  private:
   int64_t bytes_ = 0;
 };
+
+inline int32_t* ints_at(std::byte* workspace, int64_t offset) {
+  return reinterpret_cast<int32_t*>(workspace + offset);
+}
 
 // Queries that met a chunk each, their keys and their states.
 struct StatesWork {

@@ -9,7 +9,7 @@
 
 namespace braid::cuda {
 
-// Rows of a query segment, and where they go.
+// Rows of a query segment, with the first row's place among the met queries.
 struct MetSegment {
   const void* q = nullptr;  // the first row and head, [B, rows, H, D] with D contiguous columns
   Strides stride;
