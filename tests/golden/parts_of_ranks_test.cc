@@ -42,14 +42,17 @@ class PartsOfRanks : public testing::TestWithParam<std::string> {
 
 TEST_P(PartsOfRanks, LogitsAreThoseOfOneRank) {
   Runner one(loaded_->model, {.cache = kCache});
-  for (int P : {4, 8}) {
-    SCOPED_TRACE(fmt::format("{} ranks", P));
-    Runner ranks(loaded_->model, config(P));
+  for (const auto& [P, schedule] :
+       {std::pair(4, "sequence_parallel"), {4, "auto"}, {8, "sequence_parallel"}, {8, "auto"}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}", P, schedule));
+    RunnerConfig c = config(P);
+    c.schedule = schedule;
+    Runner ranks(loaded_->model, c);
     join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
     // A part's steps and all ranks' larger ones in turn: memory grows alike on all.
     for (int64_t n : {9, 40, 20, 90}) {
       Sequence sequence{{7, 8, 11, 12, 13, 14, 15, 16}};
-      for (int64_t tokens : {n, int64_t{1}, int64_t{11}}) {
+      for (int64_t tokens : {n, int64_t{11}, int64_t{1}, int64_t{11}}) {
         Batch batch(kPageSize);
         sequence.add(batch, tokens);
         expect_alike(ranks, one, batch, kTolerance);

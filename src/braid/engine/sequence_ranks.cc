@@ -210,14 +210,16 @@ PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
     return over_ranks().plan_weights(*find_strategy("sequential"), key.micro_batches[0], cost());
   }
   const ForwardPlanner& planner = *planners_[key.mesh];
+  std::optional<CostModel> cost;  // over the mesh's ranks
+  if (cost_) cost.emplace(cost_->profile(), planner.topology());
   PlannedForward best;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& strategy : strategies_) {
-    PlannedForward planned =
-        planner.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0], cost());
+    PlannedForward planned = planner.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0],
+                                                 cost ? &*cost : nullptr);
     if (strategies_.size() == 1 || planner.ranks() == 1) return planned;
     const int64_t tokens = key.q.length();
-    const double seconds = prompt_seconds(planned, tokens, key.kv.length() - tokens, *cost_);
+    const double seconds = prompt_seconds(planned, tokens, key.kv.length() - tokens, cost.value());
     if (seconds >= least) continue;
     least = seconds;
     best = std::move(planned);
