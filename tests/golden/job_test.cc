@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/plan_agreement.h"
@@ -10,6 +11,7 @@
 #include "braid/schedule/strategies/registry.h"
 #include "golden/support/forward.h"
 #include "golden/support/random_model.h"
+#include "golden/support/slow_machines.h"
 #include "namespaces.h"
 #include "processes.h"
 
@@ -21,7 +23,7 @@ struct Sharing {
   const char* name;
   int processes;
   int ranks;
-  const char* sp = "";  // a mode of sequence parallelism; empty: tensor parallelism
+  const char* sp = "";  // a mode of sequence parallelism, or auto; empty: tensor parallelism
   const char* schedule = "sequential";
   int machines = 1;
 };
@@ -38,6 +40,8 @@ const Sharing kSharings[] = {
     {"Torus4", 4, 4, "torus", "sequence_parallel", 2},
     {"Usp4OfTwoProcesses", 2, 4, "usp", "sequential", 2},
     {"Tas4", 4, 4, "tas", "overlap", 2},
+    {"Auto4", 4, 4, "auto", "sequence_parallel", 2},
+    {"Auto4OfTwoProcesses", 2, 4, "auto", "sequence_parallel", 2},
 };
 
 RunnerConfig config_of(const Sharing& s) {
@@ -45,7 +49,12 @@ RunnerConfig config_of(const Sharing& s) {
   config.device.cuda = false;
   config.cache = {.pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages};
   config.links.machines = s.machines;
-  if (*s.sp) config.sp = SequenceParallel{.mode = parse_sp_mode(s.sp)};
+  if (s.sp == std::string_view("auto")) {
+    config.sp = SequenceParallel{};
+    config.profile = slow_machines(DType::f32);
+  } else if (*s.sp) {
+    config.sp = SequenceParallel{.mode = parse_sp_mode(s.sp)};
+  }
   return config;
 }
 
@@ -53,21 +62,30 @@ RunnerConfig config_of(const Sharing& s) {
 std::vector<float> logits_of(const Model& model, const RunnerConfig& config) {
   Runner runner(model, config);
   Batch batch(kPageSize);
-  std::vector<int32_t> ids;
-  for (int i = 0; i < 23; ++i) ids.push_back(static_cast<int32_t>(i * 37 % model.config().V));
-  std::vector<int32_t> pages;
-  KvPages(kPages, kPageSize).reserve(pages, std::ssize(ids));
+  std::vector<std::vector<int64_t>> sequences = {{11, 8, 1, 1, 1, 1}};
+  const bool by_length = config.sp && !config.sp->mode;
+  // Memory grows, also that of ranks without a part.
+  if (by_length) sequences.push_back({40, 60, 1});
   std::vector<float> all;
-  int64_t done = 0;
-  for (int64_t n : {11, 8, 1, 1, 1, 1}) {
-    batch.clear();
-    batch.add(std::span(ids).subspan(static_cast<size_t>(done), static_cast<size_t>(n)), done,
-              pages, 1);
-    const TensorView logits = runner.run(batch);
-    const float* row = logits.row_as<float>(0);
-    all.insert(all.end(), row, row + logits.cols());
-    done += n;
+  for (const std::vector<int64_t>& steps : sequences) {
+    std::vector<int32_t> ids;
+    const int64_t tokens = std::accumulate(steps.begin(), steps.end(), int64_t{0});
+    for (int i = 0; i < tokens; ++i) ids.push_back(static_cast<int32_t>(i * 37 % model.config().V));
+    std::vector<int32_t> pages;
+    KvPages(kPages, kPageSize).reserve(pages, tokens);
+    int64_t done = 0;
+    for (int64_t n : steps) {
+      batch.clear();
+      batch.add(std::span(ids).subspan(static_cast<size_t>(done), static_cast<size_t>(n)), done,
+                pages, 1);
+      const TensorView logits = runner.run(batch);
+      const float* row = logits.row_as<float>(0);
+      all.insert(all.end(), row, row + logits.cols());
+      done += n;
+    }
   }
+  // By the profile a part of the ranks computes prompts.
+  if (by_length) expect_two_ranks(runner.explain());
   return all;
 }
 
@@ -158,7 +176,8 @@ INSTANTIATE_TEST_SUITE_P(Strategies, JobGolden,
 const Sharing kOnHosts[] = {{"Tp4", 4, 4, "", "overlap", 4},
                             {"Ring3", 3, 3, "ring", "sequential", 3},
                             {"Torus4", 4, 4, "torus", "sequence_parallel", 4},
-                            {"Tp4OfTwoProcesses", 2, 4, "", "tokenweave", 2}};
+                            {"Tp4OfTwoProcesses", 2, 4, "", "tokenweave", 2},
+                            {"Auto4OfTwoProcesses", 2, 4, "auto", "overlap", 2}};
 
 const Sharing kOnFewAndManyHosts[] = {{"Tp2", 2, 2, "", "sequential", 2},
                                       {"Ulysses2", 2, 2, "ulysses", "sequential", 2},

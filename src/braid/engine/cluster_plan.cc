@@ -67,7 +67,7 @@ std::vector<std::string> plan_cluster(const ClusterDescription& cluster, const M
          cluster.model, model.source().path(), here);
   }
   const RunnerConfig config = runner_of(cluster);
-  const std::vector<SequenceMesh> meshes = meshes_of(model, config, true);
+  const std::vector<SequenceMesh> meshes = meshes_of(model, config);
   const auto catalog = cluster_kernels(cluster, !meshes.empty() || config.ep > 1);
   DescribedWorld world(*catalog);
   const auto planner = make_step_planner(model, config, meshes, world);

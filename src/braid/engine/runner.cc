@@ -237,7 +237,7 @@ Runner::Runner(const Model& model, const RunnerConfig& config) {
     if (c.job->process() == 0) c.job->send_record(runner_record(c));
     if (c.device.cuda) take_gpu(c);
   }
-  const std::vector<SequenceMesh> meshes = meshes_of(model, c, c.job != nullptr);
+  const std::vector<SequenceMesh> meshes = meshes_of(model, c);
   std::optional<ClusterDescription> cluster;
   if (!c.device.cuda || c.job) cluster = describe_cluster(c);
   if (c.job) c.profile = cluster->profile;  // process 0's, to the last digit

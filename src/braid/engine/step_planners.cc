@@ -83,16 +83,15 @@ bool needs_profile(const RunnerConfig& config) {
   return config.tp > 1 && (strategies || (config.sp && !config.sp->mode));
 }
 
-std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c, bool job) {
+std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
   if (!c.sp || c.tp == 1) return {};
   c.links.validate(c.tp);
   if (!c.sp->keep.empty()) check_levels(model, c);
   const Topology all = topology_of(c);
   std::vector<SequenceMesh> meshes;
   const SpRequest& pinned = c.sp->degrees;
-  // No parts for processes: ranks outside of a part free an arena before the others. None for GPUs:
-  // some rows were wrong there (docs/log/measurements.md, "parts of the ranks").
-  if (!job && !c.device.cuda && !c.sp->mode && !pinned.torus && !pinned.ulysses && !pinned.ring) {
+  // None for GPUs: some rows were wrong there (docs/log/measurements.md, "parts of the ranks").
+  if (!c.device.cuda && !c.sp->mode && !pinned.torus && !pinned.ulysses && !pinned.ring) {
     for (const Topology& part : parts_of(all)) {
       const int ranks = part.ranks();
       // All ranks form groups alike, of which the first computes.

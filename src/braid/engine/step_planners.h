@@ -12,8 +12,8 @@ Topology topology_of(const RunnerConfig& config);
 
 // Meshes that may divide sequences, by ranks, the last over all; empty: ranks divide weights. Fails
 // with kInvalidArgument without a legal mesh, with kUnsupported for approximations that the ranks
-// cannot run. `job`: ranks are of several processes, and one rank or all compute a prompt.
-std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& config, bool job);
+// cannot run.
+std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& config);
 
 // Groups for these meshes, which come by ranks and divide the first ones of `ranks`. All ranks make
 // groups, so that those behind the first repeat a mesh. A further mesh for each number of ranks has
