@@ -173,13 +173,17 @@ struct Runner::Impl {
     const int rank = rank_of(team);
     const size_t r = rank;
     const int ranks = step.bound->ranks();
-    if (rank >= ranks) return;
+    // A rank that computes alone waits for nobody.
+    const bool prepares = world->waits_on_device() && ranks > 1;
+    if (rank >= ranks) {
+      if (prepares) team.barrier();
+      return;
+    }
     Executor& executor = *step.bound->executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
     step.inputs->write(executor, rank);
     const auto counts = counts_for(step, rank);
-    // A rank that computes alone waits for nobody.
-    if (world->waits_on_device() && ranks == config.tp) {
+    if (prepares) {
       executor.prepare({counts.begin(), counts.size()});
       team.barrier();
     }

@@ -90,8 +90,10 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
   const Topology all = topology_of(c);
   std::vector<SequenceMesh> meshes;
   const SpRequest& pinned = c.sp->degrees;
-  // None for GPUs: some rows were wrong there (docs/log/measurements.md, "parts of the ranks").
-  if (!c.device.cuda && !c.sp->mode && !pinned.torus && !pinned.ulysses && !pinned.ring) {
+  // A job's GPUs take memory from heaps that must be freed alike; ranks without a part free arenas
+  // before the others.
+  const bool heaps = c.job != nullptr && c.device.cuda;
+  if (!heaps && !c.sp->mode && !pinned.torus && !pinned.ulysses && !pinned.ring) {
     for (const Topology& part : parts_of(all)) {
       const int ranks = part.ranks();
       // All ranks form groups alike, of which the first computes.

@@ -21,6 +21,9 @@
 namespace braid {
 namespace {
 
+// Steps of the first ranks exchange rows and logits alone.
+constexpr int64_t kPartLineBytes = 64 << 10;
+
 class CudaRank : public Rank {
  public:
   CudaRank(const WeightOrigin& origin, fabric::DeviceEndpoint& endpoint, cuda::DeviceInfo device,
@@ -40,16 +43,28 @@ class CudaRank : public Rank {
   // `sequence` mesh they divide sequences, and reach into each other's values.
   void join(const WorldConfig& world) {
     const cuda::DeviceScope scope(endpoint_.device());
-    cuda::StreamComms comms{};
     cuda::DeviceCommConfig config;
     config.max_ctas = std::min(config.max_ctas, table_.device().num_sms);
-    for (Stream stream : kStreams) {
-      config.name = fmt::format("tp.{}", to_string(stream));
-      comms_[stream] =
-          std::make_unique<cuda::DeviceComm>(endpoint_, fabric::Group::world(ranks_), config);
-      comms[stream] = comms_[stream].get();
+    const auto make_comms = [&](std::string_view name, const fabric::Group& group) {
+      cuda::StreamComms made{};
+      for (Stream stream : kStreams) {
+        config.name = fmt::format("{}.{}", name, to_string(stream));
+        const auto& comm =
+            comms_.emplace_back(std::make_unique<cuda::DeviceComm>(endpoint_, group, config));
+        made[stream] = comm.get();
+      }
+      return made;
+    };
+    const cuda::StreamComms comms = make_comms("tp", fabric::Group::world(ranks_));
+    std::vector<cuda::StreamComms> parts;
+    config.line_bytes = kPartLineBytes;
+    for (const Mesh& mesh : world.sequence) {
+      const int ranks = mesh.size("world");
+      if (ranks == 1) continue;
+      parts.push_back(
+          make_comms(fmt::format("part of {}", ranks), {mesh.group(endpoint_.rank(), "world")}));
     }
-    cuda::add_comm_kernels(table_, comms);
+    cuda::add_comm_kernels(table_, comms, parts);
     if (!world.sequence.empty()) {
       one_sided_.emplace(endpoint_, world.sequence);
       cuda::add_one_sided_kernels(table_, *one_sided_);
@@ -98,7 +113,7 @@ class CudaRank : public Rank {
   fabric::DeviceEndpoint& endpoint_;
   const int ranks_;
   cuda::KernelTable table_;
-  PerStream<std::unique_ptr<cuda::DeviceComm>> comms_;
+  std::vector<std::unique_ptr<cuda::DeviceComm>> comms_;
   std::optional<cuda::OneSidedComm> one_sided_;
   cuda::CudaBackend backend_;
   cuda::DeviceWeights weights_;

@@ -10,6 +10,7 @@
 #include "braid/kernels/cpu/comm/linear_all_reduce.h"
 #include "braid/kernels/cpu/comm/reduce_norm.h"
 #include "braid/kernels/cpu/register.h"
+#include "braid/ops/axis_ranks.h"
 #include "braid/ops/comm.h"
 #include "braid/ops/expert_tiles.h"
 #include "braid/ops/fused_comm.h"
@@ -194,21 +195,9 @@ KernelInfo describe_all_reduce_norm(const Op& op, TypeList in) {
   return {fmt::format("{}.fabric", op.def->kind), rows * in[0].shape[1] * kFloat};
 }
 
-struct AxisRanks {
-  const std::string& axis;
-  int ranks;
-};
-
-AxisRanks axis_of(const Op& op) {
-  const auto of = [](const auto& attrs) { return AxisRanks{attrs.axis, attrs.ranks}; };
-  if (op.def == &ops::kLinearAllReduce) return of(op.attrs.as<ops::LinearAllReduceAttrs>());
-  if (op.def->collective.computes) return of(op.attrs.as<ops::ReduceNormAttrs>());
-  return of(op.attrs.as<ops::CommAttrs>());
-}
-
 // A stream's Comm over the op's axis.
 fabric::Comm* comm_of(const AxisComms& axes, const Op& op, Stream stream) {
-  const AxisRanks want = axis_of(op);
+  const ops::AxisRanks want = ops::axis_of(op);
   const auto it = std::ranges::find_if(axes, [&](const auto& axis) {
     fabric::Comm* const comm = axis.second[stream];
     return axis.first == want.axis && comm != nullptr && comm->size() == want.ranks;

@@ -1,10 +1,13 @@
 // Binds the communication ops of a mesh axis, and ops fused with communication.
+#include <algorithm>
+
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 #include "braid/kernels/cuda/comm/device/rows.h"
 #include "braid/kernels/cuda/pointwise/device/add.h"
 #include "braid/kernels/cuda/pointwise/device/norm.h"
 #include "braid/kernels/cuda/register.h"
+#include "braid/ops/axis_ranks.h"
 #include "braid/ops/comm.h"
 #include "braid/ops/fused_comm.h"
 #include "braid/ops/linear.h"
@@ -270,14 +273,20 @@ BoundKernel bind_linear_all_reduce(const KernelTable& table, const LaunchArgs& a
 
 }  // namespace
 
-void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
+void add_comm_kernels(KernelTable& table, const StreamComms& comms,
+                      const std::vector<StreamComms>& parts) {
+  const auto comm_of = [comms, parts](const LaunchArgs& args) -> DeviceComm& {
+    const int ranks = ops::axis_of(*args.call.op).ranks;
+    const auto part = std::ranges::find_if(
+        parts, [&](const StreamComms& p) { return p[args.stream]->size() == ranks; });
+    return *(part == parts.end() ? comms : *part)[args.stream];
+  };
   using Bind = BoundKernel (*)(const LaunchArgs&, DeviceComm&);
   const auto add = [&](const OpDef& def, Bind bind) {
     table.add(
         def.kind,
         {.info = [](const Op& op, TypeList, TypeList, const DeviceInfo&) { return named(op); },
-         .bind = [comms,
-                  bind](const LaunchArgs& args) { return bind(args, *comms[args.stream]); }});
+         .bind = [comm_of, bind](const LaunchArgs& args) { return bind(args, comm_of(args)); }});
   };
   add(ops::kAllReduce, bind_all_reduce);
   add(ops::kAllGather, bind_all_gather);
@@ -295,8 +304,8 @@ void add_comm_kernels(KernelTable& table, const StreamComms& comms) {
                    return info;
                  },
              .bind =
-                 [&table, comms](const LaunchArgs& args) {
-                   return bind_linear_all_reduce(table, args, *comms[args.stream]);
+                 [&table, comm_of](const LaunchArgs& args) {
+                   return bind_linear_all_reduce(table, args, comm_of(args));
                  }});
 }
 

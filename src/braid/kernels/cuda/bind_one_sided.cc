@@ -167,6 +167,7 @@ BoundKernel bind_sync(const LaunchArgs& args, const OneSidedComm& comm) {
                             .expected = a.arrivals};
     for (int output : a.opened_arrivals) {
       sync.opened.push_back(call.out[output].as<uint32_t>());
+      sync.counted = static_cast<int>(call.out[output].shape[0]);
     }
     if (!a.arrivals.empty()) sync.arrivals = call.in[ops::kSyncArrivals].as<const uint32_t>();
     comm.sync(sync, stream, early_if_alone(context, beside));

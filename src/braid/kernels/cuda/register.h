@@ -15,8 +15,10 @@ using StreamComms = PerStream<DeviceComm*>;
 void add_cuda_kernels(KernelTable& table);
 
 // Fills in the communication ops over a mesh axis, and ops fused with communication, after
-// add_cuda_kernels; relays continue over the comms. The comms and the table outlive bound launches.
-void add_comm_kernels(KernelTable& table, const StreamComms& comms);
+// add_cuda_kernels; relays continue over the comms. `parts` have fewer ranks, each another number,
+// for ops over as many. The comms and the table outlive bound launches.
+void add_comm_kernels(KernelTable& table, const StreamComms& comms,
+                      const std::vector<StreamComms>& parts = {});
 
 // Replaces communication ops, including add_one_sided_kernels', by kernels without effect. Binding
 // an op that is fused with communication then fails with kUnsupported.

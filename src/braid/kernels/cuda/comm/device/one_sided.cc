@@ -69,7 +69,7 @@ CommView OneSidedComm::view(fabric::Tag tag) const {
 }
 
 void OneSidedComm::sync(const Sync& sync, Stream stream, const LaunchContext& context) const {
-  SyncParams p{.early = context.pdl};
+  SyncParams p{.counted = sync.counted, .early = context.pdl};
   if (!sync.axis.empty()) {
     const auto it = std::ranges::find_if(groups_, [&](const Group& g) {
       return g.group.axis == sync.axis && g.group.ranks == sync.ranks;

@@ -39,11 +39,12 @@ class OneSidedComm {
 
   fabric::DeviceEndpoint& endpoint() const { return endpoint_; }
 
-  // A sync op. Counters are i32 [world, kLineWords] in this rank's symmetric memory.
+  // A sync op. Counters are i32 [counted, kCounterWords] in this rank's symmetric memory.
   struct Sync {
     std::string axis;                    // empty: nobody to meet
     std::vector<int> ranks;              // meeting ranks, of the world
     std::vector<uint32_t*> opened;       // counters that become zero before the meeting
+    int counted = 0;                     // ranks of the step: fewer than the world's in a part
     const uint32_t* arrivals = nullptr;  // counters, and their expected values
     std::vector<int64_t> expected;       // [world], or empty
   };

@@ -17,7 +17,7 @@ __global__ __launch_bounds__(32) void sync_kernel(const __grid_constant__ CommVi
   ptx::grid_dependency_wait();
   const int lane = threadIdx.x;
   for (int i = 0; i < p.num_opened; ++i) {
-    for (int from = lane; from < view.ranks; from += 32) {
+    for (int from = lane; from < p.counted; from += 32) {
       p.opened[i][from * kCounterWords] = 0;
     }
   }

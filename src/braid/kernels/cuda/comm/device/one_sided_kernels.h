@@ -14,8 +14,9 @@ struct SyncParams {
   int32_t members[kMaxCommRanks];  // of the world, without this rank
   int32_t num_members;
   int32_t num_opened;
-  uint32_t* opened[kMaxOpened];      // [world * kCounterWords] each
-  const uint32_t* arrivals;          // [world * kCounterWords]
+  int32_t counted;                   // ranks with a line in each of the counters
+  uint32_t* opened[kMaxOpened];      // [counted * kCounterWords] each
+  const uint32_t* arrivals;          // likewise
   uint32_t expected[kMaxCommRanks];  // [world]; 0: nothing
   bool early;                        // kernels behind begin early, and wait for this one inside
 };
