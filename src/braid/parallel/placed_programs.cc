@@ -26,7 +26,8 @@ bool overlaps(const Placement& placement) {
 PlacedPrograms::PlacedPrograms(const Program& logical, const LayoutPlan& plan)
     : logical_(logical),
       plan_(plan),
-      token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))) {
+      token_parts_(Placement::shard(0, ops::token_parts(logical.capacity.token, plan.P))),
+      map_(logical.values.size(), kNoValue) {
   Extents capacity = logical.capacity;
   if ((plan.token_sharded_residual && plan.P > 1) || plan.tokens) {
     capacity.shard = ceil_div(capacity.token, plan.P);
@@ -187,8 +188,9 @@ void PlacedPrograms::end_builders(std::vector<Builder>& builders, int producer) 
   }
 }
 
-void PlacedPrograms::place(ValueId made, const ValueType& whole, const Placement& placement) {
-  common(made).whole = whole;
+void PlacedPrograms::define(ValueId logical, ValueId made, const Placement& placement) {
+  define(logical, made);
+  common(made).whole = logical_.value(logical).type;
   for (RankProgram& rank : ranks_) rank.placements[made] = placement;
 }
 

@@ -38,8 +38,12 @@ class PlacedPrograms {
   // Adds a value, made by logical op `producer` (-1: given). `whole`: its type before the division.
   ValueId add(ValueKind kind, const std::string& name, const ValueType& whole,
               const Placement& placement, int producer, const Placement& width = {});
-  // Records type and placement of a value that builders have made.
-  void place(ValueId made, const ValueType& whole, const Placement& placement);
+  // The ranks' value of a logical value; kNoValue: of none, or of none defined yet.
+  ValueId mapped(ValueId logical) const { return logical == kNoValue ? kNoValue : map_[logical]; }
+  // Records a logical value as the ranks' value `made`, from add.
+  void define(ValueId logical, ValueId made) { map_[logical] = made; }
+  // The same for a value that builders have made, which has no placement yet.
+  void define(ValueId logical, ValueId made, const Placement& placement);
   // Appends an op with scope and tag of `source`; `types` are the logical op's input types.
   void append(const OpDef& def, const Attrs& attrs, TypeList types, const ShardRule& rule,
               const std::vector<ValueId>& inputs, const std::vector<ValueId>& outputs,
@@ -72,6 +76,7 @@ class PlacedPrograms {
   const Placement token_parts_;
   std::vector<RankProgram> ranks_;
   std::vector<Common> common_;  // [a rank's values]
+  std::vector<ValueId> map_;    // logical value -> each rank's value
 };
 
 }  // namespace braid

@@ -1,0 +1,144 @@
+#include "braid/parallel/attention_parallel.h"
+
+#include "braid/ops/attention.h"
+#include "braid/ops/dense_attention.h"
+#include "braid/ops/input_names.h"
+#include "braid/ops/join_sequence.h"
+#include "braid/ops/sequence.h"
+#include "braid/parallel/attention/logical_attention.h"
+
+namespace braid {
+
+bool AttentionLowering::lower(const Op& op, int index) {
+  if (plan_.tokens && plan_.tokens->apart && op.def == &ops::kKvAppend) {
+    appended_[op.inputs[3]] = {op.inputs[0], op.inputs[1]};
+    return true;
+  }
+  if (plan_.tokens && op.def == &ops::kAttention) {
+    plan_.tokens->apart ? lower_apart(op, index) : lower_kept(op, index);
+    return true;
+  }
+  const bool dense = plan_.rows && plan_.rows->mesh.ranks() == plan_.P &&
+                     op.def == &ops::kDenseAttention &&
+                     made_.placed(made_.mapped(op.inputs[0])).is_shard(0);
+  if (dense) lower_rows(op, index);
+  return dense;
+}
+
+void AttentionLowering::lower_kept(const Op& op, int index) {
+  const SequenceAttention attention = attention_over(logical_, *plan_.tokens, index);
+  if (kv_slots_ == kNoValue) {
+    const ValueType slots{DType::i32, {attention.kv.max_rows()}, BatchAxis::none};
+    kv_slots_ = made_.add(ValueKind::input, inputs::kKvSlots, slots, {}, -1);
+  }
+  std::vector<Builder> builders = made_.begin_builders(op);
+  AttentionInputs in;
+  for (Builder& b : builders) {
+    in.q = b.op1(ops::kToSequence, Attrs::of(ops::ToSequenceAttrs{attention.head_dim}),
+                 {made_.mapped(op.inputs[0])});
+    const auto kv = b.op(ops::kKvRead, Attrs::of(ops::KvReadAttrs{attention.dtype}),
+                         {kv_slots_, made_.mapped(op.inputs[1]), made_.mapped(op.inputs[2])});
+    in.k = kv[0], in.v = kv[1];
+  }
+  in.first = made_.mapped(begins_with(logical_, op.scope));
+  in.scores = scores_;
+  const auto [o, joint_o, scores] =
+      lower_attention(builders, attention, plan_.tokens->mesh, in, division_);
+  if (scores != kNoValue) scores_ = scores;
+  ValueId out = kNoValue;
+  for (Builder& b : builders) out = b.op1(ops::kToTokens, {}, {o});
+  made_.end_builders(builders, index);
+  made_.define(op.outputs[0], out, made_.token_parts());
+}
+
+void AttentionLowering::lower_apart(const Op& op, int index) {
+  const KeysApart& apart = *plan_.tokens->apart;
+  const SequenceLayout guests = guests_of(apart, plan_.tokens->q);
+  if (apart_.held_slots == kNoValue) {
+    const auto in = [&](const char* name, const Shape& shape) {
+      return made_.add(ValueKind::input, name, {DType::i32, shape, BatchAxis::none}, {}, -1);
+    };
+    const auto held = [&, W = std::ssize(apart.windows)](const inputs::Held& n, int64_t T) {
+      return HeldInputs{in(n.rows, {T}), in(n.begin, {W, T}), in(n.end, {T}), in(n.slots, {T})};
+    };
+    apart_.held_slots = in(inputs::kHeldSlots, {apart.sequences, apart.slots});
+    if (guests.length() > 0) apart_.guests = held(inputs::kGuests, guests.length());
+    if (apart.own > 0) apart_.own = held(inputs::kOwn, plan_.tokens->q.max_rows());
+  }
+  const auto kv = appended_.find(op.inputs[1]);
+  BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);
+  std::vector<Builder> builders = made_.begin_builders(op);
+  const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
+  if (apart_open_.empty()) {
+    const ValueId first = made_.mapped(begins_with(logical_, op.scope));
+    apart_open_ = open_keys_apart(builders, guests, first, attrs.head_dim,
+                                  opened_together(logical_, *plan_.tokens, index));
+  }
+  // Ranks wait for v: a wait for the norm's output would keep the norm apart from its product.
+  const ValueId out =
+      lower_keys_apart(builders, guests, apart, apart_,
+                       {.q = made_.mapped(op.inputs[0]),
+                        .k = made_.mapped(kv->second.first),
+                        .v = made_.mapped(kv->second.second),
+                        .cache = {made_.mapped(op.inputs[1]), made_.mapped(op.inputs[2])},
+                        .first = made_.mapped(kv->second.second),
+                        .attention = attrs},
+                       apart_open_.front());
+  apart_open_.erase(apart_open_.begin());
+  made_.end_builders(builders, index);
+  made_.define(op.outputs[0], out, made_.token_parts());
+}
+
+void AttentionLowering::lower_rows(const Op& op, int index) {
+  const auto& a = op.attrs.as<ops::DenseAttentionAttrs>();
+  if (a.batch != 1 || op.inputs[a.bias()] != kNoValue || op.inputs[a.key_len()] != kNoValue) {
+    fail(ErrorCode::kUnsupported,
+         "{} attention at '{}': one sequence without bias and key lengths is wanted",
+         to_string(plan_.rows->mesh.mode), op.scope);
+  }
+  const ValueType& q = logical_.value(op.inputs[0]).type;
+  const ValueType& k = logical_.value(op.inputs[a.first_key()]).type;
+  const SequenceAttention attention{
+      .q_heads = q.shape[1] / a.head_dim,
+      .kv_heads = k.shape[1] / a.head_dim,
+      .head_dim = a.head_dim,
+      .dtype = q.dtype,
+      .scale = a.scale,
+      .window_right = a.causal ? 0 : -1,
+      .q = layout_of(op, std::span(op.inputs).first(a.first_key())),
+      .kv = layout_of(op, std::span(op.inputs).subspan(a.first_key(), a.kv_parts))};
+  std::vector<Builder> builders = made_.begin_builders(op);
+  AttentionInputs in;
+  for (Builder& b : builders) {
+    const auto join = [&](size_t first, int parts, int64_t rows) {
+      std::vector<ValueId> values;
+      for (int i = 0; i < parts; ++i) values.push_back(made_.mapped(op.inputs[first + i]));
+      return b.op1(ops::kJoinSequence, Attrs::of(ops::JoinSequenceAttrs{a.head_dim, rows}), values);
+    };
+    in.q = join(0, a.q_parts, attention.q.max_rows());
+    in.k = join(a.first_key(), a.kv_parts, attention.kv.max_rows());
+    in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
+  }
+  in.first = made_.mapped(begins_with(logical_, op.scope));
+  const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, division_).o;
+  std::vector<ValueId> out;
+  for (size_t r = 0; r < builders.size(); ++r) {
+    ops::CutSequenceAttrs cut;
+    const auto rows = [&](ValueId q) { return made_.placed(made_.mapped(q)).parts[r].size(); };
+    for (int i = 0; i < a.q_parts; ++i) cut.rows.push_back(rows(op.inputs[i]));
+    out = builders[r].op(ops::kCutSequence, Attrs::of(cut), {o});
+  }
+  made_.end_builders(builders, index);
+  for (size_t i = 0; i < out.size(); ++i) {
+    made_.define(op.outputs[i], out[i], made_.placed(made_.mapped(op.inputs[i])));
+  }
+}
+
+SequenceLayout AttentionLowering::layout_of(const Op& op, std::span<const ValueId> parts) const {
+  std::vector<Placement> placements;
+  for (ValueId id : parts) placements.push_back(made_.placed(made_.mapped(id)));
+  if (auto layout = joined_layout(placements)) return *std::move(layout);
+  fail(ErrorCode::kUnsupported, "attention at '{}': whole rows beside divided ones", op.scope);
+}
+
+}  // namespace braid

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "braid/parallel/attention/keys_apart.h"
+#include "braid/parallel/attention/lower_attention.h"
+#include "braid/parallel/placed_programs.h"
+
+namespace braid {
+
+// Lowers a Program's attention ops over divided rows, in program order, on every rank (lowering.h).
+class AttentionLowering {
+ public:
+  // All arguments outlive this.
+  AttentionLowering(const Program& logical, const LayoutPlan& plan,
+                    const AttentionDivision& division, PlacedPrograms& made)
+      : logical_(logical), plan_(plan), division_(division), made_(made) {}
+
+  // Lowers the op at `index`. False: the op is no attention over divided rows, and nothing is
+  // changed.
+  bool lower(const Op& op, int index);
+
+ private:
+  // Over divided tokens, of which each rank keeps a part of the keys.
+  void lower_kept(const Op& op, int index);
+  // With queries that go to the keys.
+  void lower_apart(const Op& op, int index);
+  // Dense: each rank's rows of all parts become a single value.
+  void lower_rows(const Op& op, int index);
+  // Layout of these parts' rows, part after part.
+  SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts) const;
+
+  const Program& logical_;
+  const LayoutPlan& plan_;
+  const AttentionDivision& division_;
+  PlacedPrograms& made_;
+  ValueId kv_slots_ = kNoValue;
+  ValueId scores_ = kNoValue;  // keys' scores, by the attention before
+  KeysApartInputs apart_;
+  std::vector<KeysApartBuffers> apart_open_;                 // for the next attentions
+  std::map<ValueId, std::pair<ValueId, ValueId>> appended_;  // k and v, by the cache of the keys
+};
+
+}  // namespace braid
