@@ -11,17 +11,17 @@ TEST(ConvConfig, TensorCoresForWholeBlocksOfChannels) {
   const ops::Conv2dAttrs a{.height = 128, .width = 96, .padding = 1, .upsample = 2};
   const ConvDesc d = conv_desc(a, {DType::bf16, {128 * 96, 512}}, {DType::bf16, {256, 512, 3, 3}});
   EXPECT_EQ(to_string(d), "bf16 49152 x 256, 9 x 512");
-  EXPECT_EQ(to_string(choose(d, 80)), "mma 128x128x64, 3 stages");
-  EXPECT_EQ(to_string(choose(d, 90)), "wgmma 256x128x64, 4 stages, patches 16 wide, pixels shared");
+  EXPECT_EQ(to_string(choose(d, {.compute_capability = 80})), "mma 128x128x64, 3 stages");
+  EXPECT_EQ(to_string(choose(d, {})), "wgmma 256x128x64, 4 stages, patches 16 wide, pixels shared");
   ConvDesc other = d;
   other.channels = 16;
-  EXPECT_EQ(to_string(choose(other, 90)), "plain 64x64x16, 1 stages");
+  EXPECT_EQ(to_string(choose(other, {})), "plain 64x64x16, 1 stages");
   other = d, other.dtype = DType::f32;
-  EXPECT_EQ(choose(other, 90).kernel, ConvKernel::plain);
+  EXPECT_EQ(choose(other, {}).kernel, ConvKernel::plain);
   other = d, other.stride = 2;
-  EXPECT_EQ(choose(other, 90), choose(d, 80));
+  EXPECT_EQ(choose(other, {}), choose(d, {.compute_capability = 80}));
   other = d, other.out = 3;
-  EXPECT_EQ(to_string(choose(other, 90)),
+  EXPECT_EQ(to_string(choose(other, {})),
             "wgmma 256x64x64, 4 stages, patches 16 wide, channels shared");
 }
 
@@ -30,19 +30,21 @@ TEST(ConvConfig, PairsShare) {
   const std::pair<int64_t, bool> shares_pixels[] = {
       {64, false}, {128, false}, {129, true}, {256, true}, {320, false}, {384, false}, {512, true}};
   for (const auto& [out, wanted] : shares_pixels) {
-    EXPECT_EQ(choose({.pixels = 256, .channels = 64, .out = out}, 90).shares_pixels, wanted) << out;
+    EXPECT_EQ(choose({.pixels = 256, .channels = 64, .out = out}, {}).shares_pixels, wanted) << out;
   }
 }
 
 // A rank's share of 128 x 128 latents: tiles of 128 channels would leave half of the device idle.
 TEST(ConvConfig, NarrowTilesOfFewPixels) {
   ConvDesc d{.pixels = 32 * 128, .channels = 512, .out = 512, .height = 32, .width = 128};
-  EXPECT_EQ(choose(d, 90).block_n, 64);
-  EXPECT_TRUE(choose(d, 90).shares_pixels);
+  EXPECT_EQ(choose(d, {}).block_n, 64);
+  EXPECT_TRUE(choose(d, {}).shares_pixels);
+  EXPECT_EQ(choose(d, {.num_sms = 127}).block_n, 128);  // 16 patches x 8 tiles of 64 channels
+  EXPECT_EQ(choose(d, {.num_sms = 128}).block_n, 64);
   d.pixels *= 2;  // two pictures
-  EXPECT_EQ(choose(d, 90).block_n, 128);
+  EXPECT_EQ(choose(d, {}).block_n, 128);
   d = {.pixels = 64 * 256, .channels = 512, .out = 512, .height = 64, .width = 256, .upsample = 2};
-  EXPECT_EQ(choose(d, 90).block_n, 128);
+  EXPECT_EQ(choose(d, {}).block_n, 128);
 }
 
 TEST(ConvConfig, FewestPatches) {
@@ -60,7 +62,7 @@ TEST(ConvConfig, FewestPatches) {
                      .height = c.height,
                      .width = c.width,
                      .upsample = c.upsample};
-    EXPECT_EQ(choose(d, 90).patch_width, c.wanted) << c.height << " x " << c.width;
+    EXPECT_EQ(choose(d, {}).patch_width, c.wanted) << c.height << " x " << c.width;
   }
 }
 
@@ -72,15 +74,15 @@ TEST(ConvConfig, FramesArePictures) {
             (ops::Conv2dAttrs{.batch = 3, .height = 48, .width = 32, .padding = 1, .silu = true}));
   const ConvDesc d = conv_desc(a, x, {DType::bf16, {128, 256, 3, 3, 3}});
   EXPECT_EQ(to_string(d), "bf16 4608 x 128, 27 x 256");
-  EXPECT_EQ(choose(d, 90).kernel, ConvKernel::wgmma);
+  EXPECT_EQ(choose(d, {}).kernel, ConvKernel::wgmma);
 }
 
 TEST(ConvConfig, RefusesByName) {
   ConvDesc d{.pixels = 1, .channels = 8, .out = 8};
   d.dtype = DType::f16;
-  EXPECT_THROW(choose(d, 90), Error);
+  EXPECT_THROW(choose(d, {}), Error);
   d = {.pixels = int64_t{1} << 31, .channels = 8, .out = 8};
-  EXPECT_THROW(choose(d, 90), Error);
+  EXPECT_THROW(choose(d, {}), Error);
 }
 
 }  // namespace

@@ -38,12 +38,16 @@ ops::Conv2dAttrs attrs_of(const Op& op, const Shape& x) {
   return frames_as_pictures(op.attrs.as<ops::Conv3dAttrs>(), x);
 }
 
+ConvDevice conv_device(const DeviceInfo& device) {
+  return {.compute_capability = device.compute_capability, .num_sms = device.num_sms};
+}
+
 BoundKernel bind_conv(const LaunchArgs& args, PackedWeights& weights) {
   const OpCall& call = args.call;
   const TensorView &x = call.in[0], &w = call.in[1];
   const ops::Conv2dAttrs attrs = attrs_of(*call.op, x.shape);
-  const ConvConfig config = choose(conv_desc(attrs, {x.dtype, x.shape}, {w.dtype, w.shape}),
-                                   args.device.compute_capability);
+  const ConvConfig config =
+      choose(conv_desc(attrs, {x.dtype, x.shape}, {w.dtype, w.shape}), conv_device(args.device));
   const int64_t kernel_frames = w.shape.rank() == 5 ? w.shape[2] : 1;
   load_conv2d(x.dtype, config, kernel_frames > 1);
   return [&call, attrs, config, kernel_frames, num_sms = args.device.num_sms,
@@ -139,10 +143,9 @@ void add_image_kernels(KernelTable& table) {
               {.info =
                    [def](const Op& op, TypeList in, TypeList, const DeviceInfo& device) {
                      const ConvDesc desc = conv_desc(attrs_of(op, in[0].shape), in[0], in[1]);
-                     return KernelInfo{
-                         fmt::format("{}.{}", def->kind,
-                                     to_string(choose(desc, device.compute_capability))),
-                         0};
+                     return KernelInfo{fmt::format("{}.{}", def->kind,
+                                                   to_string(choose(desc, conv_device(device)))),
+                                       0};
                    },
                .bind = [weights](const LaunchArgs& args) { return bind_conv(args, *weights); }});
   }

@@ -50,7 +50,7 @@ int patch_width(const ConvDesc& d, int pixels) {
 
 }  // namespace
 
-ConvConfig choose(const ConvDesc& d, int compute_capability) {
+ConvConfig choose(const ConvDesc& d, const ConvDevice& device) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16;
   if (!known || d.pixels >= kMost || d.taps * d.channels >= kMost || ceil_div(d.out, 64) > 65535) {
@@ -58,7 +58,7 @@ ConvConfig choose(const ConvDesc& d, int compute_capability) {
   }
   constexpr int kBlockK = 64;
   if (d.dtype != DType::bf16 || d.channels % kBlockK != 0) return {};
-  if (compute_capability != 90 || d.stride != 1) {
+  if (device.compute_capability != 90 || d.stride != 1) {
     return {
         .kernel = ConvKernel::mma, .block_m = 128, .block_n = 128, .block_k = kBlockK, .stages = 3};
   }
@@ -69,11 +69,10 @@ ConvConfig choose(const ConvDesc& d, int compute_capability) {
                .stages = 4};
   c.patch_width = patch_width(d, c.block_m);
   // A CTA has a tile at a time: of a rank's few pixels, tiles half as wide fill the device.
-  constexpr int64_t kMultiprocessors = 132;
   const int64_t pictures = d.pixels / (d.height * d.width);
   const int64_t patches =
       pictures * d.upsample * d.upsample * patches_of(d, c.block_m, c.patch_width);
-  if (patches * ceil_div(d.out, int64_t{64}) <= kMultiprocessors) c.block_n = 64;
+  if (patches * ceil_div(d.out, int64_t{64}) <= device.num_sms) c.block_n = 64;
   c.shares_pixels = ceil_div(d.out, int64_t{c.block_n}) % 2 == 0;
   return c;
 }

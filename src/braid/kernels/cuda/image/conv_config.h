@@ -23,6 +23,11 @@ struct ConvDesc {
   bool operator==(const ConvDesc&) const = default;
 };
 
+struct ConvDevice {
+  int compute_capability = 90;  // 10 * major + minor
+  int num_sms = 132;
+};
+
 // plain: f32 sums. mma and wgmma use tensor cores, wgmma by Hopper's warpgroups and copy engine.
 enum class ConvKernel : uint8_t { plain, mma, wgmma };
 
@@ -45,9 +50,9 @@ ConvDesc conv_desc(const ops::Conv2dAttrs& attrs, const ValueType& x, const Valu
 ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& x);
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with
-// kUnsupported, naming the desc, where sizes are beyond a launch. `compute_capability`: 90 is
-// Hopper. Its copy engine brings patches of neighbouring pixels, so a stride above 1 takes mma.
-ConvConfig choose(const ConvDesc& desc, int compute_capability);
+// kUnsupported, naming the desc, where sizes are beyond a launch. Hopper's copy engine brings
+// patches of neighbouring pixels, so a stride above 1 takes mma.
+ConvConfig choose(const ConvDesc& desc, const ConvDevice& device);
 
 std::string to_string(const ConvDesc& desc);      // "bf16 1048576 x 128, 9 x 128"
 std::string to_string(const ConvConfig& config);  // "mma 128x128x64, 3 stages"
