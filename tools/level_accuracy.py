@@ -132,6 +132,12 @@ def attended(q, k, v, causal):
     return Attended(torch.cat(outs, 1), torch.cat(totals, 1))
 
 
+def with_far(own, q, k, v, far):
+    """Attention over own keys, joined with that of the same rows over far keys, if there are any."""
+    k, v = k[far], v[far]
+    return own.beside(attended(q, k, v, False)) if len(k) else own
+
+
 def paid(q, k, total, causal):
     """What rows, with log sums over all of their keys, pay to each of these keys: [keys]."""
     sums = torch.zeros(len(k))
@@ -173,7 +179,7 @@ class Thinned:
         for p in parts[1:]:
             rows, early = q[:, p.start:p.stop], slice(0, p.start)
             own = attended(rows, k[p.start:p.stop], v[p.start:p.stop], True)
-            every = own.beside(attended(rows, k[early], v[early], False))
+            every = with_far(own, rows, k, v, early)
             far[early] += paid(rows, k[early], every.total, False)
         return far
 
@@ -202,13 +208,9 @@ class Thinned:
                 far = torch.arange(p.start)
                 if thin and i > 0:
                     far = torch.cat([orders[j][:self.parts.kept(i, j)] for j in range(i)])
-                a = own
-                if i > 0:
-                    a = own.beside(attended(rows, k[h, far], v[h, far], False))
+                a = with_far(own, rows, k[h], v[h], far)
                 if thin and self.measure:
-                    early, every = slice(0, p.start), own
-                    if i > 0:
-                        every = own.beside(attended(rows, k[h, early], v[h, early], False))
+                    every = with_far(own, rows, k[h], v[h], slice(0, p.start))
                     self.dropped += (1 - (a.total - every.total).exp()).sum().item()
                     self.error += ((a.o - every.o).norm(dim=-1) / every.o.norm(dim=-1)).sum().item()
                     self.rows += every.total.numel()
