@@ -15,22 +15,29 @@
 namespace braid::cuda::test {
 namespace {
 
+// `rows` states of D sums; rows with none(row) have no keys.
+template <class F>
+std::vector<float> random_states(unsigned seed, int64_t rows, int64_t D, const F& none) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> states;
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool empty = none(row);
+    for (int64_t d = 0; d < D; ++d) states.push_back(empty ? 0 : normal(rng));
+    states.push_back(empty ? 0 : 1 + std::abs(normal(rng)));
+    states.push_back(empty ? -INFINITY : 5 * normal(rng));
+  }
+  return states;
+}
+
 // States of other bases, maxima or sums would not merge to what attention over all keys gives.
 TEST(States, Merge) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
   constexpr int64_t kParts = 3, kRows = 5, kHeads = 3, kD = 40;
-  std::mt19937 rng(3);
-  std::normal_distribution<float> normal;
-  std::vector<float> states(kParts * kRows * kHeads * (kD + 2));
-  for (size_t i = 0; i < states.size(); ++i) {
-    const size_t column = i % (kD + 2), row = i / (kD + 2);
-    const bool none = row % 4 == 1 || row / (kRows * kHeads) == 1 || row % (kRows * kHeads) == 2;
-    states[i] = column == kD + 1 ? (none ? -INFINITY : 5 * normal(rng))
-                : none           ? 0
-                : column == kD   ? 1 + std::abs(normal(rng))
-                                 : normal(rng);
-  }
+  std::vector<float> states = random_states(3, kParts * kRows * kHeads, kD, [](int64_t row) {
+    return row % 4 == 1 || row / (kRows * kHeads) == 1 || row % (kRows * kHeads) == 2;
+  });
   constexpr int64_t kOwn = 4, kAll = kRows + kOwn;  // with rows of the rank's own behind
   const std::vector<float> own(states.begin(), states.begin() + kAll * kHeads * (kD + 2));
   for (DType dtype : {DType::f32, DType::bf16}) {
@@ -84,17 +91,9 @@ TEST(States, MergeToStates) {
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
   constexpr int64_t kRows = 6, kHeads = 3, kD = 40, kWidth = kD + 2;
   constexpr size_t kPart = kRows * kHeads * kWidth;
-  std::mt19937 rng(4);
-  std::normal_distribution<float> normal;
-  std::vector<float> states(4 * kPart);
-  for (size_t i = 0; i < states.size(); ++i) {
-    const size_t column = i % kWidth, row = i / kWidth;
-    const bool none = row % 3 == 1 || row % (kRows * kHeads) == 2;
-    states[i] = column == kD + 1 ? (none ? -INFINITY : 5 * normal(rng))
-                : none           ? 0
-                : column == kD   ? 1 + std::abs(normal(rng))
-                                 : normal(rng);
-  }
+  const std::vector<float> states = random_states(4, 4 * kRows * kHeads, kD, [](int64_t row) {
+    return row % 3 == 1 || row % (kRows * kHeads) == 2;
+  });
   const DeviceBuffer<float> from(states);
   DeviceBuffer<float> halves(2 * kPart), once(kRows * kHeads * kD), twice(kRows * kHeads * kD);
   halves.fill(0xff);
