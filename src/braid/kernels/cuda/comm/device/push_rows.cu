@@ -24,17 +24,28 @@ __device__ void copy(const RowsPiece& piece, uint32_t first, uint32_t threads) {
   }
 }
 
+// What a CTA copies: every step-th piece from `first` on, of which it is the CTA `cta` of `ctas`.
+struct Share {
+  int first, step;
+  uint32_t cta, ctas;
+};
+
+__device__ Share share_of_cta(int pieces) {
+  const auto all = gridDim.x;
+  const bool by_piece = static_cast<int>(all) <= pieces;
+  return by_piece ? Share{static_cast<int>(blockIdx.x), static_cast<int>(all), 0, 1}
+                  : Share{0, 1, blockIdx.x, all};
+}
+
 // A CTA counts itself as done after its stores reach the peers; the last CTA completes the push.
 __global__ __launch_bounds__(kPushThreads) void push_rows_kernel(
     const __grid_constant__ CommView view, const __grid_constant__ PushRowsParams p) {
   if (p.early) ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   if (!is_aborted(view)) {
-    const bool by_piece = static_cast<int>(gridDim.x) <= p.num_pieces;
-    const int ctas = static_cast<int>(gridDim.x);
-    for (int i = by_piece ? blockIdx.x : 0; i < p.num_pieces; i += by_piece ? ctas : 1) {
-      const uint32_t cta = by_piece ? 0 : blockIdx.x;
-      copy(p.pieces[i], cta * kPushThreads + threadIdx.x, (by_piece ? 1 : ctas) * kPushThreads);
+    const Share share = share_of_cta(p.num_pieces);
+    for (int i = share.first; i < p.num_pieces; i += share.step) {
+      copy(p.pieces[i], share.cta * kPushThreads + threadIdx.x, share.ctas * kPushThreads);
     }
   }
   __threadfence_system();
