@@ -53,17 +53,32 @@ TEST(FabricFaults, ARankThatNeverArrivesIsADeadline) {
   }
 }
 
+// Until every rank has come. Processes pass an error on to each other, so the error may overtake
+// the answer that ends the making of a rank's fabric: that rank would end before its first wait.
+void await_all(const Endpoint& e, const std::atomic<int>& come) {
+  const auto end = std::chrono::steady_clock::now() + LocalFabricConfig().deadline;
+  while (come < e.world_size()) {
+    e.check();
+    if (std::chrono::steady_clock::now() > end) {
+      fail(ErrorCode::kDeadline, "{} of {} ranks have come", come.load(), e.world_size());
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 TEST(FabricFaults, ARankThatThrowsEndsAllInEveryStage) {
   for (const auto& [world, links] : places(4)) {
     SCOPED_TRACE(world.name());
     for (int stage = 0; stage < 12; ++stage) {
-      const Shared<std::atomic<int>> told;
+      const Shared<std::atomic<int>> here, told;
       const Error error = error_of([&] {
         run_world(world, {.ranks = 4, .links = links}, [&](Endpoint& e) {
           Comm comm(e, Group::world(4), {.slot_bytes = 256});
           std::vector<float> x(1000);
+          ++*here;
           for (int i = 0; i < 20; ++i) {
             if (e.rank() == stage % 4 && i == stage) {
+              await_all(e, *here);
               fail(ErrorCode::kResource, "rank {} is out of pages", e.rank());
             }
             const Error mine = error_of([&] {
