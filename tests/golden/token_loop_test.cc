@@ -1,6 +1,7 @@
 // Loops whose tokens the host samples: several sequences at once, and masks.
 #include "braid/engine/token_loop.h"
 
+#include "braid/engine/host_loop.h"
 #include "braid/engine/loaded_model.h"
 #include "golden/support/golden.h"
 #include "golden/support/poisoned.h"
@@ -47,6 +48,30 @@ TEST_F(TokenLoopTest, SequencesGoOnAsTheyWouldAlone) {
       const std::vector<int32_t>& want = golden_.cases[s].greedy;
       ASSERT_GE(want.size(), 8u);
       EXPECT_EQ(ids[s], std::vector(want.begin(), want.begin() + 8)) << "sequence " << s;
+    }
+  }
+}
+
+// With fewer, as many and more threads than sequences.
+TEST_F(TokenLoopTest, ThreadsSampleWhatOneSamples) {
+  const size_t n = 4;
+  Runner runner(loaded_->model, config(n));
+  Texts texts(runner, prompts(n));
+  LoopRequest request = texts.request(6);
+  request.kv_dtype = DType::f32;
+  request.page_size = kPageSize;
+  for (LoopSequence& s : request.sequences) s.sampling = {.temperature = 2, .seed = 3};
+  texts.prefill();
+  const auto want = texts.run(request);
+  for (const int threads : {1, 3, 4, 6}) {
+    cpu::ThreadPool pool(threads, 64);  // tests run side by side
+    texts.prefill();
+    HostLoop loop(runner, request, runner.logits(), &pool);
+    for (size_t i = 0; i < want[0].size(); ++i) {
+      const std::span<const SampledToken> tokens = loop.next();
+      for (size_t s = 0; s < n; ++s) {
+        EXPECT_EQ(tokens[s].id, want[s][i]) << threads << " threads, sequence " << s;
+      }
     }
   }
 }

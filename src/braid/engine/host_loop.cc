@@ -2,22 +2,23 @@
 
 #include <algorithm>
 
+#include "braid/backend/cpu/pool_of_at_most.h"
+
 namespace braid {
-namespace {
 
-constexpr int kMostThreads = 8;
+std::unique_ptr<cpu::ThreadPool> HostLoop::make_pool() {
+  constexpr int kMostThreads = 8;
+  return cpu::pool_of_at_most(std::clamp(cpu::usable_cores() / 2, 1, kMostThreads));
+}
 
-}  // namespace
-
-HostLoop::HostLoop(Runner& runner, LoopRequest request, const TensorView& logits)
-    : TokenLoop(std::move(request)), runner_(runner), batch_(request_.page_size), logits_(logits) {
+HostLoop::HostLoop(Runner& runner, LoopRequest request, const TensorView& logits,
+                   cpu::ThreadPool* pool)
+    : TokenLoop(std::move(request)),
+      runner_(runner),
+      pool_(pool),
+      batch_(request_.page_size),
+      logits_(logits) {
   for (const LoopSlot& slot : slots_) samplers_.emplace_back(slot.sequence.sampling);
-  // Masks come from the callers' code, which a single thread calls.
-  const bool masked = std::ranges::any_of(
-      slots_, [](const LoopSlot& slot) { return static_cast<bool>(slot.sequence.mask); });
-  const int threads =
-      std::min({kMostThreads, static_cast<int>(slots_.size()), cpu::usable_cores() / 2});
-  if (runner.samples_on_device() && !masked && threads > 1) pool_.emplace(threads);
 }
 
 std::span<const SampledToken> HostLoop::next() {

@@ -1,19 +1,21 @@
 #pragma once
 
-#include <optional>
-
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/runner.h"
 #include "braid/engine/token_loop.h"
 
 namespace braid {
 
-// Samples on the host, from each step's logits: with GPUs, whose host cores are idle, several
-// sequences at once.
+// Samples on the host, from each step's logits.
 class HostLoop : public TokenLoop {
  public:
-  // `logits` [S, V] belong to the prompts' last tokens. `runner` outlives the loop.
-  HostLoop(Runner& runner, LoopRequest request, const TensorView& logits);
+  // `logits` [S, V] belong to the prompts' last tokens. `pool` samples several sequences at once;
+  // null: the calling thread samples all. `runner` and `pool` outlive the loop.
+  HostLoop(Runner& runner, LoopRequest request, const TensorView& logits,
+           cpu::ThreadPool* pool = nullptr);
+
+  // For loops beside a GPU, where the host's cores are idle.
+  static std::unique_ptr<cpu::ThreadPool> make_pool();
 
   std::span<const SampledToken> next() override;
 
@@ -21,7 +23,7 @@ class HostLoop : public TokenLoop {
   SampledToken sample(size_t slot);
 
   Runner& runner_;
-  std::optional<cpu::ThreadPool> pool_;
+  cpu::ThreadPool* const pool_;
   std::vector<Sampler> samplers_;  // [S]
   Batch batch_;
   TensorView logits_;  // [S, V] of the tokens before

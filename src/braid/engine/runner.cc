@@ -227,8 +227,9 @@ struct Runner::Impl {
   std::vector<ExpertLoad> loads;                 // of all steps
   std::optional<JobTimes> clocks;                // of a job with a trace
   PlannedStep last;
-  std::shared_ptr<BoundForward> looping;  // of a loop on the device
-  int64_t rows = 0;                       // of the last step's logits
+  std::shared_ptr<BoundForward> looping;      // of a loop on the device
+  std::unique_ptr<cpu::ThreadPool> samplers;  // of loops on the host
+  int64_t rows = 0;                           // of the last step's logits
   std::vector<float> ordered;  // the logits in the batch's order, if a step reorders rows
   bool usable = true;
 };
@@ -316,12 +317,15 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
               impl_->rows);
   job::Job* const job = impl_->config.job;
   if (job) job->phase(job::Phase::steps);
-  // Process 0 makes masks, and then samples from its logits.
-  const bool masked = job && std::ranges::any_of(request.sequences, [](const LoopSequence& s) {
-                        return static_cast<bool>(s.mask);
-                      });
-  if (masked || !impl_->world->samples_on_device() || !impl_->planner->loops_on_device()) {
-    return std::make_unique<HostLoop>(*this, std::move(request), logits());
+  const bool masked = std::ranges::any_of(
+      request.sequences, [](const LoopSequence& s) { return static_cast<bool>(s.mask); });
+  // In a job process 0 makes masks, and then samples from its logits.
+  if ((job && masked) || !samples_on_device() || !impl_->planner->loops_on_device()) {
+    // Masks come from the callers' code, which a single thread calls.
+    const bool at_once = samples_on_device() && !masked && n > 1;
+    if (at_once && !impl_->samplers) impl_->samplers = HostLoop::make_pool();
+    return std::make_unique<HostLoop>(*this, std::move(request), logits(),
+                                      at_once ? impl_->samplers.get() : nullptr);
   }
   const auto make = [&](LoopRequest r) {
     impl_->looping = impl_->prepare_loop(r);
