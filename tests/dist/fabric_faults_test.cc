@@ -3,6 +3,7 @@
 
 #include "braid/fabric/collectives/all_reduce.h"
 #include "braid/fabric/collectives/barrier.h"
+#include "dist/await_all.h"
 #include "dist/fabric_testing.h"
 #include "dist/worlds.h"
 
@@ -50,19 +51,6 @@ TEST(FabricFaults, ARankThatNeverArrivesIsADeadline) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadline);
     EXPECT_THAT(error.what(), HasSubstr("waited 0.05 s for 'tp/all_reduce'"));
     EXPECT_THAT(error.what(), HasSubstr("from rank 1: expected 2, seen 1"));
-  }
-}
-
-// Until every rank has come. Processes pass an error on to each other, so the error may overtake
-// the answer that ends the making of a rank's fabric: that rank would end before its first wait.
-void await_all(const Endpoint& e, const std::atomic<int>& come) {
-  const auto end = std::chrono::steady_clock::now() + LocalFabricConfig().deadline;
-  while (come < e.world_size()) {
-    e.check();
-    if (std::chrono::steady_clock::now() > end) {
-      fail(ErrorCode::kDeadline, "{} of {} ranks have come", come.load(), e.world_size());
-    }
-    std::this_thread::sleep_for(milliseconds(1));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "dist/await_all.h"
 #include "dist/fabric_testing.h"
 #include "dist/worlds.h"
 
@@ -197,11 +198,13 @@ TEST_P(Verbs, ADeadlineNamesRankTagExpectedAndSeen) {
 }
 
 TEST_P(Verbs, AFailedRankEndsAllWaitsWithItsError) {
-  const Shared<std::atomic<int>> aborted;
+  const Shared<std::atomic<int>> here, aborted;
   const Error error = error_of([&] {
     run({.ranks = 4}, [&](Endpoint& e) {
       const auto slots = e.allocate<Signal>(1, "slots");
+      ++*here;
       if (e.rank() == 2) {
+        await_all(e, *here);
         std::this_thread::sleep_for(milliseconds(5));
         fail(ErrorCode::kMalformed, "weights of layer 3 are torn");
       }
