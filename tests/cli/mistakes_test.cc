@@ -1,4 +1,5 @@
-// What users of other programs type: it works, or one line says what to type.
+// Mistakes, and commands as users of other programs type them: each works, or a line tells the
+// remedy.
 #include <cstring>
 #include <functional>
 #include <sstream>
@@ -136,7 +137,7 @@ TEST_F(MistakesTest, CommandsThatOtherProgramsHave) {
   expect_refused(divided + "--tp 2 --schedule auto", 2, "name a strategy");
 }
 
-// Of programs that this build has: without CUDA there is none.
+// In builds with CUDA.
 TEST_F(MistakesTest, BenchmarksOfGpusSayThatThereIsNone) {
   for (const auto& file : fs::directory_iterator(BRAID_BIN_DIR)) {
     if (!file.path().filename().string().starts_with("bench_cuda_")) continue;

@@ -1,4 +1,4 @@
-// How a prompt is given, and what of its answer is text.
+// Ways to give a prompt, and the text of an answer.
 #include "cli/program.h"
 
 namespace braid::golden {
@@ -38,8 +38,8 @@ TEST_F(PromptTest, SpellsSpecialTokensOnlyWhereAsked) {
                  "--parse-special goes without --chat");
 }
 
-// Pieces that begin with a space, as SentencePiece writes words: a completion goes on from its
-// prompt, so that the first of them keeps it.
+// SentencePiece's words begin with a space. A completion continues the prompt: the first word keeps
+// the space.
 TEST_F(PromptTest, ACompletionKeepsItsFirstSpace) {
   const std::filesystem::path folder = folder_ / "words";
   write_hf_folder(load_random_model("llama2_mha"), folder);

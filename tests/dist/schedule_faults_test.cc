@@ -1,5 +1,5 @@
-// A kernel fails on one rank in the middle of a step: the step ends on every rank, whatever stream
-// it was on, and its error is the one that is heard.
+// A kernel fails on a rank in the middle of a step, on any stream: the step ends on every rank with
+// the kernel's error.
 #include "braid/backend/cpu/cpu_backend.h"
 #include "braid/fabric/comm.h"
 #include "braid/fabric/local/run_ranks.h"
@@ -17,7 +17,7 @@ using namespace testing_schedule;
 struct Fault {
   int rank = 0;
   std::string_view kind;  // of op
-  int call = 0;           // how many of the kind run before it
+  int call = 0;           // ops of the kind before
   bool operator==(const Fault&) const = default;
 };
 
@@ -25,7 +25,7 @@ struct Injected : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The real kernels, one of which throws on thread 0 of one rank when its turn has come.
+// The real kernels; a chosen call throws on thread 0 of a chosen rank.
 class FaultyRank {
  public:
   FaultyRank(fabric::Endpoint& endpoint, int ranks, int threads, const Fault& fault)
@@ -82,7 +82,7 @@ void write_inputs(const Executor& executor, int64_t tokens) {
   fill("rows", [&](int64_t i) { return static_cast<int32_t>((i + 1) * tokens - 1); });
 }
 
-// Runs two steps; returns what ended them.
+// Runs two steps; returns the error that ended them.
 std::string step_with(const std::string& strategy_name, int ranks, int threads,
                       const Fault& fault) {
   const auto strategy = find_strategy(strategy_name);

@@ -6,8 +6,8 @@
 // Hardware queues of the GPUs of a test program.
 namespace braid::testing_cuda {
 
-// As braid asks for: ranks that share a GPU must not share its queues, in which the next launch of
-// one would stand before the one that it waits for of another.
+// As many as braid asks for. Ranks on a GPU must not share a queue: a launch would stand before
+// another rank's launch, and wait for that launch.
 inline const int kQueues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 inline bool ranks_may_share() {

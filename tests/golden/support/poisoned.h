@@ -7,7 +7,7 @@
 #include "golden/support/random_model.h"
 #include "golden/support/texts.h"
 
-// Sequences of one batch, of which some end by an error of their own.
+// Sequences of a batch; some end by errors of their own.
 namespace braid::golden {
 
 // The least id that is in no prompt and in no answer of the golden cases.
@@ -22,7 +22,7 @@ inline int32_t unused_token(const Golden& golden) {
   return id;
 }
 
-// The model, but nothing that it computes of `token` is a number. Its head is not tied.
+// The model, but all results from `token` are NaN. The head is not tied.
 inline RandomModel poisoned_by(const std::string& name, int32_t token) {
   RandomModel model = load_random_model(name);
   model.edit = [token](const TensorSpec& spec, std::span<float> values) {
@@ -34,10 +34,10 @@ inline RandomModel poisoned_by(const std::string& name, int32_t token) {
   return model;
 }
 
-// What each sequence came to: its ids, and the error that ended it.
+// Each sequence's ids, and the error that ended the sequence.
 struct Ended {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<std::string> errors;  // "" where there was none
+  std::vector<std::string> errors;  // "" without error
 };
 
 inline Ended run_to_end(Runner& runner, const LoopRequest& request) {
@@ -58,16 +58,17 @@ inline Ended run_to_end(Runner& runner, const LoopRequest& request) {
   return ended;
 }
 
-// On a runner of four sequences of a model that `poison` is a poison for: one that starts with it,
-// one that comes to it, one whose mask fails, and between them others that go on as they would
-// alone. Then sequences without it in the same pages.
+// On a runner of four sequences, whose model computes NaN from the token `poison`. The first
+// prompt holds `poison`, the second answer comes to `poison`, the fourth's mask fails; the third
+// goes on as if alone.
+// Then sequences without `poison` use the same pages.
 inline void expect_errors_of_their_own(Runner& runner, const Golden& golden, int32_t poison,
                                        float temperature) {
   const std::vector<int32_t>& good = golden.cases[0].prompt;
   std::vector<int32_t> bad = good;
   bad[bad.size() / 2] = poison;
   constexpr int64_t kTokens = 7;
-  constexpr size_t kForced = 3;  // the token of the second sequence that is the poison
+  constexpr size_t kForced = 3;  // place of `poison` in the second sequence's answer
   const auto with = [&](LoopRequest request) {
     for (LoopSequence& sequence : request.sequences) {
       sequence.sampling = {.temperature = temperature, .top_p = 0.9f, .seed = 11};

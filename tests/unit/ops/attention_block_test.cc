@@ -1,4 +1,4 @@
-// attention_block: which ops become one, and that it gives the bits of its parts.
+// attention_block: the ops that become a block, and equal bits of block and ops.
 #include "braid/ops/attention_block.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ std::string to_string(const Form& f) {
                      f.normed_heads ? ", normed heads" : "", f.window);
 }
 
-// Attention of one layer, T tokens of one sequence; other readers of `inner` where asked.
+// A layer's attention, T tokens of a sequence; other readers of `inner` where asked.
 Program program_of(const Form& f, bool somebody_reads_q = false) {
   Builder b("t", {.token = f.T, .sequence = 1, .row = 1});
   const auto ints = [&](const char* name, const Shape& shape, BatchAxis axis) {
@@ -220,7 +220,7 @@ TEST(AttentionBlock, InfersAndPricesAsItsParts) {
       return cost;
     };
     const Cost whole = cost_of(block), apart = cost_of(parts);
-    EXPECT_LT(whole.bytes, apart.bytes);  // what one hands to the next
+    EXPECT_LT(whole.bytes, apart.bytes);  // without values between the ops
     double weights = 0;
     for (const Value& value : block.values) {
       if (value.kind == ValueKind::weight) weights += static_cast<double>(bytes_of(value.type));
