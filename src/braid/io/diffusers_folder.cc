@@ -118,14 +118,17 @@ std::string DiffusersFolder::folder(std::string_view component) const {
   const fs::path folder = fs::path(path_) / component;
   std::error_code ignored;
   if (fs::is_directory(folder, ignored)) return folder.string();
-  fail(ErrorCode::kNotFound, "{}: has no folder '{}', which its model_index.json names", path_,
-       component);
+  fail(ErrorCode::kNotFound,
+       "{}: has no folder '{}', which its model_index.json names: -m takes a pipeline with all of "
+       "its components",
+       path_, component);
 }
 
 std::string DiffusersFolder::file(std::string_view component, std::string_view name) const {
   const fs::path path = fs::path(folder(component)) / name;
   if (is_file(path)) return path.string();
-  fail(ErrorCode::kNotFound, "{}: has no {}", folder(component), name);
+  fail(ErrorCode::kNotFound, "{}: has no {}: -m takes a pipeline whose components are complete",
+       folder(component), name);
 }
 
 JsonObject DiffusersFolder::config(std::string_view component, std::string_view name) const {
@@ -146,12 +149,19 @@ std::unique_ptr<WeightSource> DiffusersFolder::weights(std::string_view componen
     }
     for (const std::string& name : variants) there += (there.empty() ? "" : ", ") + name;
   }
+  const bool plain = std::ranges::any_of(
+      kStems, [&](std::string_view stem) { return find_weights(in, stem, "").has_value(); });
+  std::string remedy = "; -m takes a pipeline whose components are complete";
+  if (!there.empty()) remedy = "; --variant takes one of those there: " + there;
+  if (plain) {
+    remedy =
+        fmt::format("; plain files are there, without --variant{}", there.empty() ? "" : remedy);
+  }
   fail(ErrorCode::kNotFound,
        "{}: has no weights{}: wanted is {}{}.safetensors, {}{}.safetensors or an index of shards{}",
        in.string(), variant.empty() ? "" : fmt::format(" of the variant '{}'", variant), kStems[0],
        variant.empty() ? "" : "." + std::string(variant), kStems[1],
-       variant.empty() ? "" : "." + std::string(variant),
-       there.empty() ? "" : "; variants that are there: " + there);
+       variant.empty() ? "" : "." + std::string(variant), remedy);
 }
 
 }  // namespace braid

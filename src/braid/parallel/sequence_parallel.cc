@@ -53,7 +53,8 @@ LayoutPlan row_parallel(const Program& program, const SequenceMesh& mesh,
   int64_t length = 0;
   for (const auto& inputs : parts) length += rows_of(inputs[0]);
   if (length < P) {
-    fail(ErrorCode::kInvalidArgument, "a sequence of {} rows over {} ranks", length, P);
+    fail(ErrorCode::kInvalidArgument,
+         "{} tokens cannot be divided over {} ranks: at most --ranks {}", length, P, length);
   }
   LayoutPlan plan{.axis = "world", .P = P, .pinned = {}, .tokens = {}, .rows = RowSharding{mesh}};
   int64_t begin = 0;

@@ -164,7 +164,8 @@ TEST(FluxRows, FewerTokensThanRanksAreRefused) {
     velocities(divided, {1, 1, 2});
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("a sequence of 3 rows over 4 ranks"));
+    EXPECT_THAT(e.what(),
+                testing::HasSubstr("3 tokens cannot be divided over 4 ranks: at most --ranks 3"));
   }
 }
 

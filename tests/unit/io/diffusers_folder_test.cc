@@ -69,15 +69,16 @@ TEST(DiffusersFolder, ChoosesVariants) {
   const DiffusersFolder folder(p.path());
   expect_error(ErrorCode::kNotFound, {"has no weights", "diffusion_pytorch_model.safetensors"},
                [&] { folder.weights("vae"); });
-  expect_error(ErrorCode::kNotFound, {"no folder 'unet'"}, [&] { folder.weights("unet"); });
+  expect_error(ErrorCode::kNotFound, {"no folder 'unet'", "-m takes"},
+               [&] { folder.weights("unet"); });
   p.weights("diffusion_pytorch_model.fp16.safetensors", 16);
   EXPECT_EQ(value_of(folder), 16) << "the only ones";
   p.weights("diffusion_pytorch_model.bf16.safetensors", 17);
-  expect_error(ErrorCode::kNotFound, {"bf16, fp16"}, [&] { folder.weights("vae"); });
+  expect_error(ErrorCode::kNotFound, {"--variant", "bf16, fp16"}, [&] { folder.weights("vae"); });
   p.weights("diffusion_pytorch_model.safetensors", 32);
   EXPECT_EQ(value_of(folder), 32);
   EXPECT_EQ(value_of(folder, "fp16"), 16);
-  expect_error(ErrorCode::kNotFound, {"'int8'", "bf16, fp16"},
+  expect_error(ErrorCode::kNotFound, {"'int8'", "without --variant", "bf16, fp16"},
                [&] { folder.weights("vae", "int8"); });
 }
 

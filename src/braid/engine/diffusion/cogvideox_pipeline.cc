@@ -18,11 +18,7 @@ constexpr int64_t kMostVideos = 100000;
 constexpr int64_t kMostTextTokens = 512;
 
 DiffusersFolder open_cogvideox(const std::string& path) {
-  DiffusersFolder folder(path);
-  if (folder.pipeline() != "CogVideoXPipeline") {
-    fail(ErrorCode::kUnsupported, "{}: is a pipeline of class {}, wanted is CogVideoXPipeline",
-         path, folder.pipeline());
-  }
+  DiffusersFolder folder = open_pipeline(path, "CogVideoXPipeline");
   folder.require_class("transformer", "CogVideoXTransformer3DModel");
   folder.require_class("text_encoder", "T5EncoderModel");
   folder.require_class("vae", "AutoencoderKLCogVideoX");
@@ -272,15 +268,14 @@ std::vector<std::vector<float>> CogVideoXPipeline::encode(const VideoRequest& re
     EncodedPrompt made = folder_ ? prompts_.get("t5", prompt, length, [&] { return read(prompt); })
                                  : random_prompt(texts.size() + 1, length * transformer().text_dim);
     if (!made.cut.empty()) {
-      result.remarks.push_back(fmt::format("the {} has more than {} tokens: this was cut off: {}",
-                                           what, length, made.cut));
+      result.remarks.push_back(cut_remark(what, length, made.cut));
       if (request.strict) fail(ErrorCode::kInvalidArgument, "{}", result.remarks.back());
     }
     result.tokens = made.tokens;
     texts.push_back(std::move(made.values));
   };
-  if (request.guidance > 1) add(request.negative, "negative prompt");
-  add(request.prompt, "prompt");
+  if (request.guidance > 1) add(request.negative, "the negative prompt");
+  add(request.prompt, "the prompt");
   if (!folder_) result.remarks.emplace_back("random numbers are in the place of the prompt");
   return texts;
 }

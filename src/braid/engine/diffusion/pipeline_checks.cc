@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "braid/engine/diffusion/torch_generator.h"
+#include "braid/io/quoted.h"
 
 namespace braid {
 
@@ -78,6 +79,23 @@ bool decodes_in_tiles(const TileGrid& grid, int64_t scale, int64_t h, int64_t w,
       "decoded in tiles of {} x {} pixels that blend, not exactly: tiles may differ in tone",
       grid.width * scale, grid.height * scale));
   return true;
+}
+
+DiffusersFolder open_pipeline(const std::string& path, std::string_view wanted) {
+  DiffusersFolder folder(path);
+  const std::string& found = folder.pipeline();
+  if (found == wanted) return folder;
+  std::string_view command;
+  if (found == "FluxPipeline") command = ": braid image takes this folder";
+  if (found == "CogVideoXPipeline") command = ": braid video takes this folder";
+  fail(ErrorCode::kUnsupported, "{}: is a pipeline of class {}, wanted is {}{}", path, found,
+       wanted, command);
+}
+
+std::string cut_remark(std::string_view what, int64_t tokens, std::string_view rest) {
+  constexpr size_t kMostShown = 80;
+  return fmt::format("{} has more than {} tokens: cut off was {}", what, tokens,
+                     quoted(rest, kMostShown));
 }
 
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants) {

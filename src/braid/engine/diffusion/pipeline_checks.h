@@ -48,6 +48,13 @@ bool decodes_in_tiles(const TileGrid& grid, int64_t scale, int64_t h, int64_t w,
                       const std::optional<PipelineMemory>& memory, bool wanted,
                       std::vector<std::string>& remarks);
 
+// Opens a folder. Fails with kUnsupported on a pipeline of another class than `wanted`, naming the
+// command for the class.
+DiffusersFolder open_pipeline(const std::string& path, std::string_view wanted);
+
+// A remark about a text cut after `tokens` tokens: the begin of the `rest`.
+std::string cut_remark(std::string_view what, int64_t tokens, std::string_view rest);
+
 // Fails with kUnsupported if component `what` makes `has` values and the transformer's field `of`
 // is not `has`.
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants);
