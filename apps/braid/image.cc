@@ -32,20 +32,29 @@ double ms_since(Clock::time_point start) {
 struct ImageOptions : PictureOptions {
   ImageOptions() : PictureOptions("image") { output = "image.png"; }
 
-  std::string seed_mode = "each";
+  std::optional<std::string> seed_mode;
+  int64_t first = 0;  // of a batch's pictures, from --from-png
   std::string from_png;
+
+  std::string seeds() const { return seed_mode.value_or("each"); }
 };
 
 void check(const ImageOptions& o) {
   o.PictureOptions::check();
   require_picture_format(picture_format(o.output));
-  if (o.seed_mode != "each" && o.seed_mode != "batch") {
-    fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", o.seed_mode);
+  if (o.seeds() != "each" && o.seeds() != "batch") {
+    fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", o.seeds());
+  }
+  if (o.cfg_ranks && *o.cfg_ranks != 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "--cfg-ranks is {}: Flux.1 has one pass, nothing to divide; --sp divides a pass's tokens",
+         *o.cfg_ranks);
   }
   for (int64_t k = 0; k < o.count; ++k) require_writable("-o", o.output_of(k));
 }
 
-// Takes the settings of --from-png's picture for options that are not given.
+// Takes the settings of --from-png's picture for options that are not given. A batch's picture k
+// comes from seed, mode and k together: another seed or mode leaves k out.
 void take_settings(ImageOptions& o) {
   const PngFile png = decode_png(read_text(o.from_png), o.from_png);
   for (const auto& [keyword, text] : png.texts) {
@@ -60,7 +69,12 @@ void take_settings(ImageOptions& o) {
     take(o.guidance, "guidance");
     take(o.text_tokens, "text_tokens");
     o.vae_tiling |= settings.get_or<bool>("vae_tiling", false);
+    const bool same_noise = !o.seed && !o.seed_mode;
     if (!o.seed) o.seed = std::stoull(settings.get_or<std::string>("seed", "0"));
+    if (!same_noise) return;
+    take(o.seed_mode, "seed_mode");
+    if (o.seeds() == "batch") o.first = settings.get_or<int64_t>("image", 0);
+    require_between("'image' of " + o.from_png, o.first, 0, 100000 - 1);
     return;
   }
   fail(ErrorCode::kInvalidArgument, "{}: no picture of braid image: it holds no settings",
@@ -78,7 +92,8 @@ ImageRequest request_of(const ImageOptions& o, const FluxPipeline& pipeline) {
           .text_tokens = o.text_tokens.value_or(otherwise.text_tokens),
           .seed = o.seed ? *o.seed : std::random_device()(),
           .images = o.count,
-          .one_generator = o.seed_mode == "batch",
+          .first = o.first,
+          .one_generator = o.seeds() == "batch",
           .strict = o.strict,
           .tiles = o.vae_tiling};
 }
@@ -96,8 +111,8 @@ PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k, bo
                          {"steps", r.steps},
                          {"guidance", r.guidance},
                          {"seed", std::to_string(seed_of(r, k))},
-                         {"seed_mode", o.seed_mode},
-                         {"image", k},
+                         {"seed_mode", o.seeds()},
+                         {"image", r.first + k},
                          {"text_tokens", r.text_tokens},
                          {"vae_tiling", tiled}};
   return {{"parameters", json_text(settings)}, {"Software", version_line()}};
@@ -115,7 +130,7 @@ Json report_of(const ImageOptions& o, const ImageRequest& r, const ImageResult& 
       {"height", r.height},
       {"steps", r.steps},
       {"guidance", r.guidance},
-      {"seed_mode", o.seed_mode},
+      {"seed_mode", o.seeds()},
       {"tokens", {{"clip", result.clip_tokens}, {"t5", result.t5_tokens}, {"text", r.text_tokens}}},
       {"memory", memory_report(result.memory)}};
 }
@@ -221,6 +236,10 @@ void add_image(CLI::App& app) {
                       "tokens of text that the model sees (default 512, without guidance 256)");
   command->add_option("--from-png", o->from_png,
                       "a picture of this program: its prompt, size, steps, guidance and seed");
+  command
+      ->add_option("--cfg-ranks", o->cfg_ranks,
+                   "groups of ranks that compute a pass of guidance each: Flux.1 has one pass, 1")
+      ->group(kRanks);
   command->footer(
       "A seed gives the same picture as diffusers with torch.Generator('cpu').\n"
       "Examples:\n"

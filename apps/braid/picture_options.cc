@@ -1,5 +1,7 @@
 #include "braid/picture_options.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -12,6 +14,7 @@
 #include "braid/io/media/picture_file.h"
 #include "braid/io/text_file.h"
 #include "braid/options.h"
+#include "braid/schedule/strategies/registry.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
 
@@ -20,6 +23,7 @@ namespace braid::app {
 using Json = nlohmann::ordered_json;
 
 void PictureOptions::add_to(CLI::App& command) {
+  command_ = &command;
   command.add_option("-m,--model", folder, "the folder of a diffusers pipeline");
   command.add_option("-p,--prompt", prompt, "what to draw");
   command.add_option("-f,--file", file, "a file with the prompt");
@@ -102,12 +106,48 @@ void PictureOptions::check() const {
   require_between("--quality", quality, 1, 100);
 }
 
+void PictureOptions::check_ranks(int groups) const {
+  const bool passes = schedule == "cfg_passes";
+  if (!sp.empty()) {
+    std::vector<std::string> names = {"sequence_parallel", "overlap", "sequential", "auto"};
+    if (what == "video") names.emplace_back("cfg_passes");
+    if (!is_strategy_file(schedule) && std::ranges::count(names, schedule) == 0) {
+      fail(ErrorCode::kInvalidArgument,
+           "--schedule '{}' does nothing for steps of {}s; wanted is {} or a .so", schedule, what,
+           fmt::join(names, ", "));
+    }
+    if (passes && groups == 2) {
+      fail(ErrorCode::kInvalidArgument,
+           "--schedule cfg_passes runs two passes on the same ranks, --cfg-ranks 2 on two halves: "
+           "wanted is one of them");
+    }
+    return;
+  }
+  for (const char* option : {"--ranks", "--machines", "--schedule", "--link-gbps", "--link-us",
+                             "--torus-degree", "--ulysses-degree", "--ring-degree"}) {
+    const std::string_view name = option;
+    if (!given(option) || (name == "--ranks" && (ranks == 0 || ranks == groups))) continue;
+    if (name.starts_with("--link") && groups == 2) continue;  // ranks divide the decoding
+    fail(ErrorCode::kInvalidArgument,
+         "{} goes with --sp, which names how ranks divide the tokens of {}s", name, what);
+  }
+}
+
+void PictureOptions::check_device(const DeviceSpec& chosen) const {
+  if (chosen.cuda) return;
+  if (given("--dtype") && dtype != "f32") {
+    fail(ErrorCode::kInvalidArgument,
+         "--dtype {} is a GPU's: on the CPU, chosen here, wanted is f32, or no --dtype", dtype);
+  }
+  if (text_encoder != "cpu") {
+    fail(ErrorCode::kInvalidArgument,
+         "--text-encoder {} goes with --device cuda: all work is on the CPU here", text_encoder);
+  }
+}
+
 PipelineConfig PictureOptions::config(int groups) const {
   const bool divided = !sp.empty();
-  if (!divided && (!machines.empty() || (ranks != 0 && ranks != groups))) {
-    fail(ErrorCode::kInvalidArgument, "{} goes with --sp, which names how ranks divide {}",
-         machines.empty() ? "--ranks" : "--machines", "the tokens of " + what + "s");
-  }
+  check_ranks(groups);
   SequenceRequest sequence{.mode = sp, .machines = machines, .schedule_named = true};
   if (divided) sequence.degrees = degrees.request();
   if (divided && ranks != 0) {
@@ -123,6 +163,7 @@ PipelineConfig PictureOptions::config(int groups) const {
                                                .sequence = sequence},
                                               terminal_notes())
                                   .engine;
+  check_device(engine.device);
   PipelineConfig config{.threads = threads_of(engine),
                         .cfg_ranks = groups,
                         .schedule = engine.schedule,
@@ -253,7 +294,7 @@ Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
       {"dtype", config.device.cuda ? o.dtype : "f32"},
       {"text_encoder", config.device.cuda ? o.text_encoder : "cpu"},
       {"weight_bytes", std::move(weights)},
-      {"ranks", mesh ? mesh->ranks() : 1},
+      {"ranks", config.ranks()},
       {"sp", mesh ? fmt::format("{}, {}", to_string(mesh->mode), to_string(mesh->degrees)) : ""},
       {"threads", config.threads},
       {"version", version_line()},

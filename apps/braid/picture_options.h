@@ -35,6 +35,7 @@ struct PictureOptions {
   bool json = false;
   std::string sp, machines, schedule = "sequence_parallel";
   int ranks = 0;
+  std::optional<int> cfg_ranks;
   double link_gbps = 0, link_us = 0;
   DegreeOptions degrees;
 
@@ -55,6 +56,15 @@ struct PictureOptions {
   // Writes a picture in the format of its name.
   void write_picture(const std::filesystem::path& path, const RgbImage& image,
                      const PngTexts& texts) const;
+
+ private:
+  bool given(const char* option) const { return command_->count(option) > 0; }
+  // Fails with kInvalidArgument on options without an effect on `groups` groups of ranks, or on the
+  // device.
+  void check_ranks(int groups) const;
+  void check_device(const DeviceSpec& device) const;
+
+  const CLI::App* command_ = nullptr;
 };
 
 // "WxH", or one number for both.

@@ -28,7 +28,6 @@ struct VideoOptions : PictureOptions {
 
   std::optional<int64_t> frames, fps;
   bool dynamic_guidance = false;
-  std::optional<int> cfg_ranks;
 };
 
 double ms_since(Clock::time_point start) {

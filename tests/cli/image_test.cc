@@ -50,7 +50,7 @@ TEST_F(ImageTest, SeveralImagesAndRanks) {
   const Outcome o = braid("image" + kFast + options + path("x.png"));
   EXPECT_EQ(o.out, path("x-1.png") + "\n" + path("x-2.png") + "\n") << o.err;
   const Outcome divided =
-      braid("image" + kFast + options + path("y.png") + " --sp ring --ranks 3 -t 1 --dtype f16");
+      braid("image" + kFast + options + path("y.png") + " --sp ring --ranks 3 -t 1 --dtype f32");
   EXPECT_EQ(divided.status, 0) << divided.err;
   for (const char* k : {"-1.png", "-2.png"}) {
     const auto a = png(std::string("x") + k).image.pixels,
@@ -99,6 +99,34 @@ TEST_F(ImageTest, PreviewsOfSteps) {
   EXPECT_NE(png("p-1-step-0004.png").image.pixels, png("p-1.png").image.pixels);
   ASSERT_EQ(braid(options + "--steps 5 -n 2 -o " + path("q.png")).status, 0);
   EXPECT_EQ(png("q-2.png").image.pixels, png("p-2.png").image.pixels);
+}
+
+// A batch's second picture comes from the second part of a generator's numbers.
+TEST_F(ImageTest, FromPngDrawsTheSamePictureOfABatch) {
+  const std::string run = "image" + kGuided;
+  ASSERT_EQ(braid(run + " -p cat --size 16 --seed 3 --steps 1 --text-tokens 8 -n 3" +
+                  " --seed-mode batch -o " + path("n.png"))
+                .status,
+            0);
+  const std::string again = run + " --from-png " + path("n-2.png");
+  ASSERT_EQ(braid(again + " -o " + path("same.png")).status, 0);
+  EXPECT_EQ(png("same.png").image.pixels, png("n-2.png").image.pixels);
+  EXPECT_EQ(png("same.png").texts[0], png("n-2.png").texts[0]);
+  ASSERT_EQ(braid(run + " --from-png " + path("same.png") + " -n 2 -o " + path("m.png")).status, 0);
+  EXPECT_EQ(png("m-2.png").image.pixels, png("n-3.png").image.pixels);
+  // Another mode makes another picture: the seed's own.
+  ASSERT_EQ(braid(again + " --seed-mode each -o " + path("each.png")).status, 0);
+  EXPECT_EQ(png("each.png").image.pixels, png("n-1.png").image.pixels);
+}
+
+TEST_F(ImageTest, ACutPromptIsShownInPart) {
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += " cat";
+  const Outcome o = braid("image" + kFast + " -p '" + words +
+                          "' --size 16 --steps 1 --text-tokens 8 -o " + path("cut.png"));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("the prompt has more than 8 tokens: cut off was '"));
+  EXPECT_LT(o.err.size(), 400u);
 }
 
 // A picture in tiles is another one, and report, remark and file say so; --from-png makes it again.
@@ -151,6 +179,22 @@ TEST_F(ImageTest, MistakesGetOneLine) {
   expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");
   expect_refused("image" + kGuided + small + " -p x --sp rings --ranks 2", 2, "'rings'");
   expect_refused("image" + kGuided + small + " -p x --dtype fp16", 2, "bf16, f16 or f32");
+  for (const char* option : {"--schedule overlap", "--link-gbps 5", "--ulysses-degree 2"}) {
+    const std::string text = option;
+    expect_refused("image" + kGuided + small + " -p x " + text, 2,
+                   text.substr(0, text.find(' ')) + " goes with --sp");
+  }
+  for (const char* name : {"cfg_passes", "tokenweave", "comet", "dbo", "none"}) {
+    expect_refused("image" + kGuided + small + " -p x --sp ring --ranks 2 --schedule " + name, 2,
+                   fmt::format("--schedule '{}' does nothing for steps of images", name));
+  }
+  expect_refused("image" + kGuided + small + " -p x --dtype f16", 2, "--dtype f16 is a GPU's");
+  expect_refused("image" + kGuided + small + " -p x --text-encoder gpu", 2, "--device cuda");
+  expect_refused("image" + kGuided + small + " -p x --cfg-ranks 2", 2, "Flux.1 has one pass");
+  expect_refused("image" + kGuided + small + " -p x --text-tokens 1 --sp ring --ranks 6", 2,
+                 "5 tokens cannot be divided over 6 ranks: at most --ranks 5");
+  expect_refused("image -m " BRAID_TINY_PIPELINES "/video -p x", 1,
+                 "braid video takes this folder");
   expect_refused("image" + kGuided + small + " -p x --device cpu --sp ring", 2, "--ranks N");
   expect_refused("image" + kGuided + " -p x -W 16 -H 16 -o /no/such/folder/a.png", 1,
                  "/no/such/folder/a.png");
@@ -174,6 +218,9 @@ TEST_F(ImageTest, ComponentsThatAreMissingOrUnusedAreNamed) {
   fs::rename(copy / "vae", copy / "away");
   expect_refused(run, 1, "has no folder 'vae'");
   fs::rename(copy / "away", copy / "vae");
+  fs::rename(copy / "vae/config.json", copy / "away.json");
+  expect_refused(run, 1, "vae: has no config.json: -m takes a pipeline whose components");
+  fs::rename(copy / "away.json", copy / "vae/config.json");
   json index = json::parse(read(copy / "model_index.json"));
   index["transformer"][1] = "SD3Transformer2DModel";
   std::ofstream(copy / "model_index.json") << index;

@@ -16,11 +16,7 @@ constexpr int64_t kMostImages = 100000;
 constexpr int64_t kMostTextTokens = 512;
 
 DiffusersFolder open_flux(const std::string& path) {
-  DiffusersFolder folder(path);
-  if (folder.pipeline() != "FluxPipeline") {
-    fail(ErrorCode::kUnsupported, "{}: is a pipeline of class {}, wanted is FluxPipeline", path,
-         folder.pipeline());
-  }
+  DiffusersFolder folder = open_pipeline(path, "FluxPipeline");
   folder.require_class("transformer", "FluxTransformer2DModel");
   folder.require_class("scheduler", "FlowMatchEulerDiscreteScheduler");
   folder.require_class("text_encoder", "CLIPTextModel");
@@ -37,9 +33,9 @@ std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, i
     TorchGenerator(request.seed + static_cast<uint64_t>(image)).normals(noise);
     return noise;
   }
-  std::vector<float> all(n * static_cast<size_t>(request.images));
+  std::vector<float> all(n * static_cast<size_t>(request.first + request.images));
   TorchGenerator(request.seed).normals(all);
-  const auto begin = all.begin() + (image * shape.elems());
+  const auto begin = all.begin() + ((request.first + image) * shape.elems());
   return {begin, begin + shape.elems()};
 }
 
@@ -183,6 +179,7 @@ void FluxPipeline::check(const ImageRequest& r) const {
   require_side("the height", r.height, unit());
   require_range("the number of steps", r.steps, 1, kMostSteps);
   require_range("the number of images", r.images, 1, kMostImages);
+  require_range("the first image", r.first, 0, kMostImages);
   require_range("the number of text tokens", r.text_tokens, 1, kMostTextTokens);
   if (!std::isfinite(r.guidance)) {
     fail(ErrorCode::kInvalidArgument, "guidance is {}, wanted is a number", r.guidance);
@@ -210,12 +207,10 @@ void FluxPipeline::encode(const ImageRequest& request, ImageResult& result) {
   result.clip_tokens = pooled_.tokens;
   result.t5_tokens = text_.tokens;
   if (!text_.cut.empty()) {
-    result.remarks.push_back(fmt::format("the prompt has more than {} tokens: this was cut off: {}",
-                                         request.text_tokens, text_.cut));
+    result.remarks.push_back(cut_remark("the prompt", request.text_tokens, text_.cut));
   }
   if (!pooled_.cut.empty()) {
-    result.remarks.push_back(fmt::format(
-        "the CLIP encoder reads 77 tokens of the prompt, without this: {}", pooled_.cut));
+    result.remarks.push_back(cut_remark("for the CLIP encoder the prompt", 77, pooled_.cut));
   }
   if (request.strict && !result.remarks.empty()) {
     fail(ErrorCode::kInvalidArgument, "{}", result.remarks[0]);

@@ -34,6 +34,7 @@ struct ImageRequest {
   int64_t text_tokens = 0;  // T5's: shorter prompts are padded, longer prompts cut
   uint64_t seed = 0;
   int64_t images = 1;
+  int64_t first = 0;  // with one_generator: pictures of the draw that come before this request's
   // All noise is a single draw from one generator; otherwise image k has seed + k.
   bool one_generator = false;
   bool strict = false;  // a prompt that is too long is an error
