@@ -232,6 +232,16 @@ TEST_F(ImageTest, ComponentsThatAreMissingOrUnusedAreNamed) {
   index["_class_name"] = "FluxPipeline";
   std::ofstream(copy / "model_index.json") << index;
   json config = json::parse(read(copy / "transformer/config.json"));
+  json scheduler = json::parse(read(copy / "scheduler/scheduler_config.json"));
+  const json before = scheduler;
+  scheduler["use_karras"] = true;
+  std::ofstream(copy / "scheduler/scheduler_config.json") << scheduler;
+  expect_refused(run, 1, "scheduler: the field 'use_karras' is 'true'");
+  std::ofstream(copy / "scheduler/scheduler_config.json") << before;
+  config["_class_name"] = "SD3Transformer2DModel";
+  std::ofstream(copy / "transformer/config.json") << config;
+  expect_refused(run, 1, "its tensors have the names of a FluxTransformer2DModel");
+  config["_class_name"] = "FluxTransformer2DModel";
   config["num_single_layers"] = 2;
   std::ofstream(copy / "transformer/config.json") << config;
   expect_refused(run, 1, "no use for tensor 'single_transformer_blocks.2.");

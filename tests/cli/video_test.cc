@@ -157,6 +157,13 @@ TEST_F(VideoTest, ComponentsThatAreUnknownAreNamed) {
   with("transformer/config.json", "ofs_embed_dim", 512, "models that take a picture as input");
   with("transformer/config.json", "text_embed_dim", 16, "text_proj.weight");
   with("vae/config.json", "use_post_quant_conv", true, "use_post_quant_conv is true");
+  // Flux's weights under a class that is nobody's.
+  const fs::path flux = BRAID_TINY_PIPELINES "/fast/transformer", own = copy / "transformer";
+  fs::remove_all(own);
+  fs::copy(flux, own, fs::copy_options::recursive);
+  with("transformer/config.json", "_class_name", "AnyTransformer",
+       "of class 'AnyTransformer', wanted is CogVideoXTransformer3DModel: that class has no "
+       "'context_embedder.bias', 'context_embedder.weight', '");
   fs::remove(copy / "vae/diffusion_pytorch_model.safetensors");
   expect_refused(run, 1, "vae");
 }

@@ -173,6 +173,30 @@ class Decoder {
 }  // namespace
 
 AutoencoderCogVideoXConfig read_autoencoder_cogvideox_config(const JsonObject& config) {
+  require_text(config, kComponent, "_class_name", {"AutoencoderKLCogVideoX"});
+  // The last two lines are about the encoder, training and other pipelines.
+  require_known_fields(config, kComponent, ConfigWriter::diffusers,
+                       {"latent_channels",
+                        "out_channels",
+                        "block_out_channels",
+                        "layers_per_block",
+                        "norm_num_groups",
+                        "norm_eps",
+                        "temporal_compression_ratio",
+                        "sample_height",
+                        "sample_width",
+                        "scaling_factor",
+                        "act_fn",
+                        "use_post_quant_conv",
+                        "up_block_types",
+                        "in_channels",
+                        "down_block_types",
+                        "use_quant_conv",
+                        "force_upcast",
+                        "latents_mean",
+                        "latents_std",
+                        "shift_factor",
+                        "invert_scale_latents"});
   const auto count = [&](std::string_view key, int64_t otherwise) {
     return read_count(config, kComponent, key, otherwise);
   };
@@ -191,6 +215,14 @@ AutoencoderCogVideoXConfig read_autoencoder_cogvideox_config(const JsonObject& c
       .sample_width = count("sample_width", 720),
       .scaling_factor = read_positive(config, kComponent, "scaling_factor", 1.15258426f)};
   require_text(config, kComponent, "act_fn", {"silu"});
+  if (const float eps = read_positive(config, kComponent, "norm_eps", kEps); eps != kEps) {
+    fail(ErrorCode::kUnsupported, "{}: norm_eps is {}, {} is supported", kComponent, eps, kEps);
+  }
+  for (const auto& type : config.get_or<std::vector<std::string>>("up_block_types", {})) {
+    if (type == "CogVideoXUpBlock3D") continue;
+    fail(ErrorCode::kUnsupported, "{}: up_block_types has '{}', CogVideoXUpBlock3D is supported",
+         kComponent, type);
+  }
   if (config.get_or<bool>("use_post_quant_conv", false)) {
     fail(ErrorCode::kUnsupported, "{}: use_post_quant_conv is true, false is supported",
          kComponent);

@@ -127,6 +127,14 @@ class Decoder {
 }  // namespace
 
 AutoencoderKlConfig read_autoencoder_kl_config(const JsonObject& config) {
+  require_text(config, kComponent, "_class_name", {"AutoencoderKL"});
+  // The second half is about the encoder, training and other pipelines.
+  require_known_fields(
+      config, kComponent, ConfigWriter::diffusers,
+      {"latent_channels", "out_channels", "block_out_channels", "layers_per_block",
+       "norm_num_groups", "sample_size", "use_post_quant_conv", "scaling_factor", "shift_factor",
+       "act_fn", "mid_block_add_attention", "up_block_types", "in_channels", "down_block_types",
+       "use_quant_conv", "force_upcast", "latents_mean", "latents_std"});
   const auto count = [&](std::string_view key, int64_t otherwise) {
     return read_count(config, kComponent, key, otherwise);
   };

@@ -84,6 +84,12 @@ class ClipText {
 }  // namespace
 
 ClipTextConfig read_clip_text_config(const JsonObject& config) {
+  require_text(config, kComponent, "model_type", {"clip_text_model"});
+  require_known_fields(
+      config, kComponent, ConfigWriter::transformers,
+      {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+       "max_position_embeddings", "layer_norm_eps", "hidden_act", "model_type", "projection_dim",
+       "attention_dropout", "dropout"});
   const ClipTextConfig otherwise;
   const auto count = [&](std::string_view key, int64_t value) {
     return read_count(config, kComponent, key, value);

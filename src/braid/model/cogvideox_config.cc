@@ -113,6 +113,36 @@ std::vector<float> added_positions(const CogVideoXConfig& c, const VideoGrid& gr
 }  // namespace
 
 CogVideoXConfig read_cogvideox_config(const JsonObject& config) {
+  // The last two are about training and learned positions.
+  require_known_fields(config, kComponent, ConfigWriter::diffusers,
+                       {"in_channels",
+                        "num_layers",
+                        "num_attention_heads",
+                        "attention_head_dim",
+                        "text_embed_dim",
+                        "time_embed_dim",
+                        "max_text_seq_length",
+                        "patch_size_t",
+                        "use_rotary_positional_embeddings",
+                        "attention_bias",
+                        "patch_bias",
+                        "norm_eps",
+                        "sample_height",
+                        "sample_width",
+                        "sample_frames",
+                        "spatial_interpolation_scale",
+                        "temporal_interpolation_scale",
+                        "out_channels",
+                        "patch_size",
+                        "freq_shift",
+                        "use_learned_positional_embeddings",
+                        "norm_elementwise_affine",
+                        "flip_sin_to_cos",
+                        "activation_fn",
+                        "timestep_activation_fn",
+                        "ofs_embed_dim",
+                        "dropout",
+                        "temporal_compression_ratio"});
   const CogVideoXConfig otherwise;
   const auto count = [&](const char* key, int64_t value) {
     return read_count(config, kComponent, key, value);

@@ -23,4 +23,13 @@ float read_positive(const JsonObject& config, std::string_view component, std::s
 void require_text(const JsonObject& config, std::string_view component, std::string_view key,
                   std::initializer_list<std::string_view> known);
 
+// The library that writes a configuration.
+enum class ConfigWriter : uint8_t { diffusers, transformers };
+
+// Fails with kUnsupported, by name, on a field that is neither `known` nor a note of the library
+// without an effect on results: a field that nobody reads would change pictures in silence.
+// Fields that are null, and names that begin with an underscore, pass.
+void require_known_fields(const JsonObject& config, std::string_view component, ConfigWriter writer,
+                          std::initializer_list<std::string_view> known);
+
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "braid/model/component_config.h"
 #include "braid/model/transformer_writer.h"
 #include "braid/ops/concat.h"
 #include "braid/ops/dense_attention.h"
@@ -192,27 +193,24 @@ class Text : Writer {
   }
 };
 
-int64_t positive(const JsonObject& config, const char* key, int64_t otherwise) {
-  const int64_t value = config.get_or<int64_t>(key, otherwise);
-  constexpr int64_t kMost = 1 << 20;
-  if (value < 1 || value > kMost) {
-    fail(ErrorCode::kUnsupported, "transformer: {} is {}, wanted is 1 to {}", key, value, kMost);
-  }
-  return value;
-}
-
 }  // namespace
 
 FluxConfig read_flux_config(const JsonObject& config) {
+  require_known_fields(config, "transformer", ConfigWriter::diffusers,
+                       {"in_channels", "num_layers", "num_single_layers", "num_attention_heads",
+                        "attention_head_dim", "joint_attention_dim", "pooled_projection_dim",
+                        "guidance_embeds", "axes_dims_rope", "patch_size", "out_channels"});
   const FluxConfig otherwise;
   FluxConfig c{
-      .in_channels = positive(config, "in_channels", otherwise.in_channels),
-      .blocks = positive(config, "num_layers", otherwise.blocks),
-      .single_blocks = positive(config, "num_single_layers", otherwise.single_blocks),
-      .heads = positive(config, "num_attention_heads", otherwise.heads),
-      .head_dim = positive(config, "attention_head_dim", otherwise.head_dim),
-      .text_dim = positive(config, "joint_attention_dim", otherwise.text_dim),
-      .pooled_dim = positive(config, "pooled_projection_dim", otherwise.pooled_dim),
+      .in_channels = read_count(config, "transformer", "in_channels", otherwise.in_channels),
+      .blocks = read_count(config, "transformer", "num_layers", otherwise.blocks),
+      .single_blocks =
+          read_count(config, "transformer", "num_single_layers", otherwise.single_blocks),
+      .heads = read_count(config, "transformer", "num_attention_heads", otherwise.heads),
+      .head_dim = read_count(config, "transformer", "attention_head_dim", otherwise.head_dim),
+      .text_dim = read_count(config, "transformer", "joint_attention_dim", otherwise.text_dim),
+      .pooled_dim =
+          read_count(config, "transformer", "pooled_projection_dim", otherwise.pooled_dim),
       .guidance = config.get_or<bool>("guidance_embeds", otherwise.guidance),
       .rope_dims = config.get_or<std::vector<int64_t>>("axes_dims_rope", otherwise.rope_dims)};
   if (const int64_t patch = config.get_or<int64_t>("patch_size", 1); patch != 1) {

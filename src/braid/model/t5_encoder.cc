@@ -77,6 +77,20 @@ class T5Encoder {
 }  // namespace
 
 T5EncoderConfig read_t5_encoder_config(const JsonObject& config) {
+  require_text(config, kComponent, "model_type", {"t5"});
+  require_text(config, kComponent, "dense_act_fn", {"gelu_new"});
+  for (const auto& [key, wanted] : {std::pair("is_gated_act", true), {"is_decoder", false}}) {
+    if (config.get_or<bool>(key, wanted) == wanted) continue;
+    fail(ErrorCode::kUnsupported, "{}: {} is {}, {} is supported", kComponent, key, !wanted,
+         wanted);
+  }
+  // The last line is about training and the decoder.
+  require_known_fields(config, kComponent, ConfigWriter::transformers,
+                       {"vocab_size", "d_model", "d_ff", "num_layers", "num_heads", "d_kv",
+                        "relative_attention_num_buckets", "relative_attention_max_distance",
+                        "layer_norm_epsilon", "feed_forward_proj", "model_type", "dense_act_fn",
+                        "is_gated_act", "is_decoder", "dropout_rate", "classifier_dropout",
+                        "num_decoder_layers", "n_positions", "scale_decoder_outputs"});
   const auto count = [&](std::string_view key, int64_t otherwise) {
     return read_count(config, kComponent, key, otherwise);
   };

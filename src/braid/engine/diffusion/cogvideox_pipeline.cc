@@ -25,6 +25,14 @@ DiffusersFolder open_cogvideox(const std::string& path) {
   return folder;
 }
 
+PipelineParts cogvideox_parts(const std::string& folder, const PipelineConfig& config) {
+  PipelineParts parts = parts_of(open_cogvideox(folder), config);
+  require_transformer(parts, "CogVideoXTransformer3DModel",
+                      {"patch_embed.", "time_embedding.", "transformer_blocks.", "norm_final.",
+                       "norm_out.", "proj_out."});
+  return parts;
+}
+
 LatentShape latent_shape(const VideoRequest& request, const AutoencoderCogVideoXConfig& vae,
                          int64_t patch) {
   const int64_t frames = ((request.frames - 1) / vae.time_scale()) + 1;
@@ -103,8 +111,7 @@ CogVideoXPipeline::CogVideoXPipeline(PipelineParts parts, const PipelineConfig& 
     : CogVideoXPipeline(std::nullopt, std::move(parts), config) {}
 
 CogVideoXPipeline::CogVideoXPipeline(const std::string& folder, const PipelineConfig& config)
-    : CogVideoXPipeline(open_cogvideox(folder), parts_of(DiffusersFolder(folder), config), config) {
-}
+    : CogVideoXPipeline(open_cogvideox(folder), cogvideox_parts(folder, config), config) {}
 
 void CogVideoXPipeline::choose_ranks() {
   const bool divided = config_.sp || config_.choose_sp;

@@ -77,6 +77,12 @@ CogVideoXSamplerConfig read_cogvideox_sampler_config(const JsonObject& config) {
   if (config.contains("trained_betas")) {
     fail(ErrorCode::kUnsupported, "{}: trained_betas is there, which is not supported", kComponent);
   }
+  // diffusers reads none of the fields about clipping.
+  require_known_fields(
+      config, kComponent, ConfigWriter::diffusers,
+      {"num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "snr_shift_scale",
+       "rescale_betas_zero_snr", "set_alpha_to_one", "prediction_type", "timestep_spacing",
+       "steps_offset", "clip_sample", "clip_sample_range", "sample_max_value"});
   const Config otherwise;
   const auto prediction = config.get_or<std::string>("prediction_type", "epsilon");
   const auto spacing = config.get_or<std::string>("timestep_spacing", "leading");

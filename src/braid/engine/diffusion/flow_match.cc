@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "braid/base/error.h"
+#include "braid/model/component_config.h"
 
 namespace braid {
 
@@ -18,6 +19,12 @@ FlowMatchConfig read_flow_match_config(const JsonObject& config) {
       fail(ErrorCode::kUnsupported, "scheduler: {} is true, which is not supported", key);
     }
   }
+  require_known_fields(
+      config, "scheduler", ConfigWriter::diffusers,
+      {"num_train_timesteps", "shift", "use_dynamic_shifting", "base_shift", "max_shift",
+       "base_image_seq_len", "max_image_seq_len", "invert_sigmas", "shift_terminal",
+       "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_flow_sigmas",
+       "time_shift_type", "stochastic_sampling"});
   const FlowMatchConfig otherwise;
   FlowMatchConfig c{
       .train_timesteps = config.get_or<double>("num_train_timesteps", otherwise.train_timesteps),

@@ -25,6 +25,15 @@ DiffusersFolder open_flux(const std::string& path) {
   return folder;
 }
 
+PipelineParts flux_parts(const std::string& folder, const PipelineConfig& config) {
+  PipelineParts parts = parts_of(open_flux(folder), config);
+  require_transformer(
+      parts, "FluxTransformer2DModel",
+      {"x_embedder.", "context_embedder.", "time_text_embed.", "transformer_blocks.",
+       "single_transformer_blocks.", "norm_out.", "proj_out."});
+  return parts;
+}
+
 // The noise of image k, in drawing order.
 std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, int64_t image) {
   const auto n = static_cast<size_t>(shape.elems());
@@ -102,7 +111,7 @@ FluxPipeline::FluxPipeline(PipelineParts parts, const PipelineConfig& config)
     : FluxPipeline(std::nullopt, std::move(parts), config) {}
 
 FluxPipeline::FluxPipeline(const std::string& folder, const PipelineConfig& config)
-    : FluxPipeline(open_flux(folder), parts_of(DiffusersFolder(folder), config), config) {}
+    : FluxPipeline(open_flux(folder), flux_parts(folder, config), config) {}
 
 FluxTransformer& FluxPipeline::steps() {
   if (!together_) clip_.reset(), t5_.reset(), vae_.reset();

@@ -1,5 +1,7 @@
 #include "braid/engine/diffusion/pipeline_checks.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -92,10 +94,28 @@ DiffusersFolder open_pipeline(const std::string& path, std::string_view wanted) 
        wanted, command);
 }
 
+void require_transformer(const PipelineParts& parts, std::string_view wanted,
+                         std::initializer_list<std::string_view> prefixes) {
+  const auto found = parts.transformer.get_or<std::string>("_class_name", std::string(wanted));
+  if (found == wanted) return;
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> others;
+  for (const std::string_view tensor : parts.transformer_weights->names()) {
+    const auto begins = [&](std::string_view prefix) { return tensor.starts_with(prefix); };
+    if (others.size() == kNamed || std::ranges::any_of(prefixes, begins)) continue;
+    others.push_back(braid::quoted(tensor));
+  }
+  fail(ErrorCode::kUnsupported, "{}: the transformer is of class {}, wanted is {}: {}",
+       parts.transformer_weights->path(), braid::quoted(found), wanted,
+       others.empty()
+           ? fmt::format("its tensors have the names of a {}, its config.json is wrong", wanted)
+           : fmt::format("that class has no {}", fmt::join(others, ", ")));
+}
+
 std::string cut_remark(std::string_view what, int64_t tokens, std::string_view rest) {
   constexpr size_t kMostShown = 80;
   return fmt::format("{} has more than {} tokens: cut off was {}", what, tokens,
-                     quoted(rest, kMostShown));
+                     braid::quoted(rest, kMostShown));
 }
 
 void require_agreement(std::string_view what, int64_t has, std::string_view of, int64_t wants) {

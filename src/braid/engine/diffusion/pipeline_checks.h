@@ -52,6 +52,11 @@ bool decodes_in_tiles(const TileGrid& grid, int64_t scale, int64_t h, int64_t w,
 // command for the class.
 DiffusersFolder open_pipeline(const std::string& path, std::string_view wanted);
 
+// Fails with kUnsupported on a transformer whose configuration names another class than `wanted`,
+// naming the first tensors whose names begin with none of the class' `prefixes`.
+void require_transformer(const PipelineParts& parts, std::string_view wanted,
+                         std::initializer_list<std::string_view> prefixes);
+
 // A remark about a text cut after `tokens` tokens: the begin of the `rest`.
 std::string cut_remark(std::string_view what, int64_t tokens, std::string_view rest);
 
