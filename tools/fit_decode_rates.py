@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Constants of decode steps of this GPU, for profiles/decode: whole models beside their prices.
 
-    python3 tools/fit_decode_rates.py > profiles/decode/NAME.json
+    bench_cuda_cluster --quick --json cluster.json
+    python3 tools/fit_decode_rates.py --clusters cluster.json > profiles/decode/NAME.json
 
 Each constant takes the value with the least relative error (squares) of `braid bench --explain` over several
-models: seams weigh most in the small models. Steps have 4,096 keys, those of divided heads 16,384. ring_bytes,
-cta_stream, cta_keys and clusters are those of --like: bench_cuda_cluster measures them.
+models: seams weigh most in the small models. Steps have 4,096 keys, those of divided heads 16,384. A CTA's rates
+come from blocks with few CTAs. ring_bytes is that of --like, and so are the counts of clusters without --clusters.
 """
 import argparse
 import csv
@@ -57,10 +58,48 @@ def read_stream(read, config):
     return 2 * (layers * a_layer + width * config["vocab_size"]) / read
 
 
+class Reads:
+    """A CTA's rates, and the bytes of blocks priced by them in place of those of --like."""
+
+    def __init__(self, args, like, configs):
+        self.like, self.configs = like, configs
+        self.stream, self.weights, self.keys = like["stream"], like["cta_stream"], list(like["cta_keys"])
+        self.clusters = like["clusters"]
+        if args.clusters:
+            self.clusters = [row["clusters"] for row in json.load(open(args.clusters)) if row["what"] == "clusters"]
+
+    def shape(self, m):
+        """KV heads, query heads of each, bytes of q k v, and of a key and value of all heads."""
+        c = self.configs[m]
+        heads, kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
+        head_dim = c.get("head_dim") or c["hidden_size"] // heads
+        return kv, heads // kv, 2 * c["hidden_size"] * head_dim * (heads + 2 * kv), 4 * kv * head_dim
+
+    def at(self, amount, kv, members, most, of_a_cta):
+        """Seconds for bytes that clusters of some heads read in waves."""
+        heads = [min(left, most) for left in range(kv, 0, -most)]
+        return sum(amount * n / kv / min(self.stream, of_a_cta * n * members) for n in heads)
+
+    def block(self, m, form, batch=1, old=False):
+        """Seconds of a layer's q k v, keys and, with it, projection, by the new rates or the old."""
+        kv, group, qkv, key = self.shape(m)
+        cluster = int(re.search(r"cluster=(\d+)", form)[1])
+        parts = int((re.search(r"parts=(\d+)", form) or [0, 1])[1])
+        members, weights = cluster * parts, self.like["cta_stream"] if old else self.weights
+        keys = (self.like["cta_keys"] if old else self.keys)[0 if batch > 1 else {1: 0, 2: 1}.get(group, 2)]
+        most = max(1, min(kv, self.clusters[cluster - 1] // parts))
+        seconds = self.at(qkv, kv, members, most, weights) + self.at(batch * KEYS * key, kv, members, most, keys)
+        if "scope=projected" in form:
+            c = self.configs[m]
+            seconds += self.at(2 * c["hidden_size"] * kv * group * (key // 4 // kv), kv, members, most, weights)
+        return seconds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--braid", default=str(ROOT / "build/release/bin/braid"))
     parser.add_argument("--like", default=str(ROOT / "profiles/decode/h100.json"))
+    parser.add_argument("--clusters", help="the JSON file of bench_cuda_cluster: how many clusters run at once")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--device", default="", help="what the file says of the GPU")
     args = parser.parse_args()
@@ -82,9 +121,23 @@ def main():
         seam[several] = scale([(s, read, seams) for s, read, seams, _, _ in times])
         rates[name] *= seam[several]
 
+    # A CTA's rates, where few CTAs read: of keys by the longer context, of weights by what is left.
+    reads = Reads(args, dict(rates), configs)
+    reads.stream = rates["stream"]
+    for at, (m, n) in enumerate(((big, 1), (small, 2), (middle, 2))):
+        near, far = (run(args, m, f"fused:cluster={n}", keys=keys) for keys in (KEYS, LONG))
+        kv, _, qkv, key = reads.shape(m)
+        reads.keys[at] = layers[m] * (LONG - KEYS) * key / (kv * n) / (far[0] - near[0])
+        if m == big:
+            s, read, seams, exchanges, _ = near
+            left = (s - read - seam[False] * seams - exchanges) / layers[m] + reads.block(m, near[4], old=True)
+            reads.weights = qkv / kv / (left - KEYS * key / kv / reads.keys[0])
+    rates["cta_stream"], rates["cta_keys"], rates["clusters"] = reads.weights, reads.keys, reads.clusters
+
     def block(m, form, batch=1):
         """Seconds of a step, those of bytes and seams, and the cluster."""
         s, read, seams, _, chosen = run(args, m, form, batch)
+        read += layers[m] * (reads.block(m, chosen, batch) - reads.block(m, chosen, batch, old=True))
         return s, read + seam[batch > 1] * seams, int(re.search(r"cluster=(\d+)", chosen)[1])
 
     def exchange(m, n):
@@ -119,6 +172,7 @@ def main():
             sums = layers[m] * -(-LONG // (8 * 8192 // (4 * head_dim // n)))
             points.append((heads, keys, sums * (1 if m == big else math.log2(n))))
         rates[name] = scale(points)
+    rates["cta_keys"] = [float(f"{v:.3g}") for v in rates["cta_keys"]]
     rates = {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in rates.items()}
     print(json.dumps(rates, indent=2))
 
