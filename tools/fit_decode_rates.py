@@ -86,7 +86,7 @@ class Reads:
         cluster = int(re.search(r"cluster=(\d+)", form)[1])
         parts = int((re.search(r"parts=(\d+)", form) or [0, 1])[1])
         members, weights = cluster * parts, self.like["cta_stream"] if old else self.weights
-        keys = (self.like["cta_keys"] if old else self.keys)[0 if batch > 1 else {1: 0, 2: 1}.get(group, 2)]
+        keys = (self.like["cta_keys"] if old else self.keys)[3 if batch > 1 else {1: 0, 2: 1}.get(group, 2)]
         most = max(1, min(kv, self.clusters[cluster - 1] // parts))
         seconds = self.at(qkv, kv, members, most, weights) + self.at(batch * KEYS * key, kv, members, most, keys)
         if "scope=projected" in form:
@@ -132,6 +132,9 @@ def main():
             s, read, seams, exchanges, _ = near
             left = (s - read - seam[False] * seams - exchanges) / layers[m] + reads.block(m, near[4], old=True)
             reads.weights = qkv / kv / (left - KEYS * key / kv / reads.keys[0])
+    few, many = (run(args, big, "fused:cluster=3", 16, keys)[0] for keys in (KEYS // 4, KEYS))
+    kv, _, _, key = reads.shape(big)
+    reads.keys[3] = layers[big] * 16 * (KEYS - KEYS // 4) * key / (kv * 3) / (many - few)
     rates["cta_stream"], rates["cta_keys"], rates["clusters"] = reads.weights, reads.keys, reads.clusters
 
     def block(m, form, batch=1):
@@ -159,8 +162,8 @@ def main():
     rates["memory_share"] = max(0, (memory - two[0]) / exchange(big, 2))
     parts, known, n = block(middle, "fused:cluster=2,parts=8")
     rates["parts_seam"] = max(0, (parts - known - exchange(middle, n)) / layers[middle])
-    words, known, _ = block(big, "fused:cluster=2,scope=projected")
-    rates["words_seam"] = max(0, (words - two[0] - known + two[1]) / layers[big])
+    words, known, _ = block(big, "fused:cluster=3,scope=projected")
+    rates["words_seam"] = max(0, (words - three[0] - known + three[1]) / layers[big])
     for name, steps in (("scores_sum", [(big, 2)]), ("scores_group", [(small, 4), (middle, 2)])):
         points = []
         for m, n in steps:

@@ -72,6 +72,19 @@ TEST(DecodeChoice, TakesTheRelayWhereNothingGains) {
   }
 }
 
+// An H200 has constants of its own, and the relay measured best there, too.
+TEST(DecodeChoice, OfAnH200) {
+  EXPECT_EQ(h200_rates().unmeasured, "");
+  for (const int64_t context : {1024, 4096, 16384}) {
+    for (const DecodeStep& step :
+         {llama_7b(context), llama_8b(context), llama_1b(context), qwen_06b(context)}) {
+      EXPECT_EQ(choose_decode({}, step, h200(), h200_rates()).kind, DecodeKind::relay);
+      const DecodeStep several = together(step, 4);
+      EXPECT_EQ(choose_decode({}, several, h200(), h200_rates()).kind, DecodeKind::apart);
+    }
+  }
+}
+
 // `auto` is within a twentieth of the cheapest candidate in every bucket of contexts, and forms do
 // not depend on a step's context: neither its cluster nor its bits.
 TEST(DecodeChoice, IsOneForAllContexts) {

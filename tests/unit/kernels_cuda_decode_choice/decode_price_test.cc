@@ -151,5 +151,41 @@ TEST(DecodePrice, OfSeveralTokensIsNearWhatWasMeasured) {
   fused(together(llama_1b(4096), 4), 1.491);
 }
 
+// The run of tools/fit_decode_rates.py on an H200, and the forms nearest by price.
+TEST(DecodePrice, OfAnH200IsNearWhatWasMeasured) {
+  const auto near = [](const DecodeStep& step, const char* form, double ms, double off) {
+    EXPECT_NEAR(1e3 * price_of(step, parse_decode(form), h200(), h200_rates()), ms, off * ms)
+        << form << ", " << step.block.tokens;
+  };
+  constexpr int64_t kKeys = 4096 + 32, kLong = 16384 + 32;  // mid-way of 64 tokens
+  near(llama_7b(kKeys), "relay", 3.559, .05);
+  near(llama_7b(kKeys), "apart", 4.314, .05);
+  near(llama_7b(kKeys), "fused:cluster=1", 6.502, .05);
+  near(llama_7b(kLong), "fused:cluster=1", 10.789, .05);
+  near(llama_7b(kKeys), "fused:cluster=2", 4.780, .05);
+  near(llama_7b(kKeys), "fused:cluster=3", 4.238, .05);
+  near(llama_7b(kKeys), "fused:cluster=6", 4.623, .05);
+  near(llama_7b(kKeys), "fused:cluster=2,exchange=memory", 4.822, .05);
+  near(llama_7b(kKeys), "fused:cluster=2,scope=projected", 4.773, .05);
+  near(llama_7b(kLong), "fused:cluster=2", 6.919, .05);
+  near(llama_7b(kLong), "fused:cluster=2,split=head", 7.463, .05);
+  near(together(llama_7b(kKeys), 16), "apart", 11.385, .05);
+  near(together(llama_7b(kKeys), 16), "fused:cluster=3", 14.498, .15);
+  near(llama_1b(kKeys), "relay", .760, .05);
+  near(llama_1b(kKeys), "apart", .991, .05);
+  near(llama_1b(kKeys), "fused:cluster=2", 1.448, .06);
+  near(llama_1b(kLong), "fused:cluster=2,split=head", 2.983, .08);
+  near(llama_1b(kKeys), "fused:cluster=9", .994, .05);
+  near(llama_1b(kKeys), "fused:cluster=2,parts=8", .974, .05);
+  near(together(llama_1b(kKeys), 4), "apart", 1.032, .05);
+  near(together(llama_1b(kKeys), 4), "fused:cluster=9", 1.327, .15);
+  near(qwen_06b(kKeys), "relay", .787, .05);
+  near(qwen_06b(kKeys), "apart", 1.074, .05);
+  near(qwen_06b(kKeys), "fused:cluster=2", 1.918, .06);
+  near(qwen_06b(kKeys), "fused:cluster=9", 1.166, .05);
+  near(qwen_06b(kLong), "fused:cluster=4", 2.515, .06);
+  near(qwen_06b(kLong), "fused:cluster=4,split=head", 4.402, .06);
+}
+
 }  // namespace
 }  // namespace braid::cuda

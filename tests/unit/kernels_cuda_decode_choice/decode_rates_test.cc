@@ -43,7 +43,12 @@ TEST(DecodeRates, OfAGpuByItsName) {
   EXPECT_GT(h100.launch_seam, 1e-6);
   EXPECT_NEAR(absent_decode_rates("h100", 1).stream, 3.13e12, .01e12);
   EXPECT_EQ(h100.clusters[1], 132);
-  EXPECT_EQ(absent_decode_rates("h200", 4.5e12).stream, 4.5e12);
+  const DecodeRates h200 = decode_rates("NVIDIA H200", 4.6e12);
+  EXPECT_EQ(h200.unmeasured, "");
+  EXPECT_EQ(h200.stream, 4.6e12);
+  EXPECT_NE(h200.launch_seam, h100.launch_seam);
+  EXPECT_NEAR(absent_decode_rates("h200", 1).stream, 4.52e12, .01e12);
+  EXPECT_EQ(absent_decode_rates("b200", 7e12).stream, 7e12);
   DecodeRates other = decode_rates("NVIDIA H1000", 3e12);
   EXPECT_EQ(other.unmeasured, "NVIDIA H1000");
   other.unmeasured = "";
@@ -61,8 +66,9 @@ TEST(DecodeRates, SaysWhatIsWrong) {
   EXPECT_EQ(error_of(changed("words_seam", "many")),
             "x.json: words_seam is \"many\"; wanted is a number from 0 to 1e18");
   EXPECT_EQ(error_of(changed("turbo", 1)), "x.json: \"turbo\" is no constant of decode steps");
-  EXPECT_EQ(error_of(changed("cta_keys", Json::array({1, 2}))),
-            "x.json: cta_keys: wanted are 3 numbers, for 1, 2 and 4 query heads");
+  EXPECT_EQ(
+      error_of(changed("cta_keys", Json::array({1, 2}))),
+      "x.json: cta_keys: wanted are 4 numbers, for 1, 2 and 4 query heads, and several tokens");
   EXPECT_EQ(error_of(changed("clusters", 4)),
             "x.json: clusters: wanted are 16 numbers, for clusters of 1 to 16");
   EXPECT_EQ(error_of(changed("clusters", Json(std::vector<double>(16, 1e12)))),

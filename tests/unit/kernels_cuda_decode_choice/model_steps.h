@@ -14,6 +14,12 @@ inline FusedDevice h100() {
 inline DecodeRates rates() {
   return decode_rates("NVIDIA H100 80GB HBM3", 3.129e12);
 }
+inline DecodeRates h200_rates() {
+  return absent_decode_rates("h200", 0);
+}
+inline FusedDevice h200() {
+  return {.clusters = h200_rates().clusters};
+}
 
 inline DecodeStep step_of(int64_t C, int64_t F, int64_t kv_heads, int group, int head_dim,
                           int layers, int64_t vocab, int64_t context) {
@@ -42,8 +48,9 @@ inline DecodeStep qwen_06b(int64_t context) {
   return step_of(1024, 3072, 8, 2, 128, 28, 151936, context);
 }
 
-inline double price_of(const DecodeStep& step, const DecodeForm& form) {
-  for (const DecodePrice& p : decode_prices(step, h100(), rates())) {
+inline double price_of(const DecodeStep& step, const DecodeForm& form,
+                       const FusedDevice& device = h100(), const DecodeRates& its = rates()) {
+  for (const DecodePrice& p : decode_prices(step, device, its, form.parts)) {
     if (p.form == form && p.why_not.empty()) return p.seconds();
   }
   return NAN;

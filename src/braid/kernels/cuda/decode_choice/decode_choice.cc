@@ -113,8 +113,9 @@ BlockPrice block_price(const FusedShape& s, const FusedConfig& config, int64_t c
   const bool projects = config.scope == FusedScope::projected;
   const bool single = !fused_batches(s);  // heads one by one; else by groups
   BlockPrice price{.bytes_seconds = seconds(qkv_bytes(s), rates.cta_stream)};
-  price.bytes_seconds += seconds(key_bytes(s, context), rates.cta_keys[!single || s.group == 1 ? 0
-                                                                       : s.group == 2          ? 1
+  price.bytes_seconds += seconds(key_bytes(s, context), rates.cta_keys[!single        ? 3
+                                                                       : s.group == 1 ? 0
+                                                                       : s.group == 2 ? 1
                                                                                       : 2]);
   if (projects) price.bytes_seconds += seconds(out_bytes(s), rates.cta_stream);
   const auto waves = static_cast<double>(ceil_div(s.kv_heads, wave));

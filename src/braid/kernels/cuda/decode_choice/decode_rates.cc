@@ -80,7 +80,8 @@ DecodeRates parse_decode_rates(std::string_view json, std::string_view origin) {
   DecodeRates rates;
   for (const Field& f : kFields)
     rates.*f.member = number(root.value(f.name, Json()), f.name, origin);
-  read_list(root, "cta_keys", std::span<double>(rates.cta_keys), "1, 2 and 4 query heads", origin);
+  read_list(root, "cta_keys", std::span<double>(rates.cta_keys),
+            "1, 2 and 4 query heads, and several tokens", origin);
   read_list(root, "clusters", std::span<int>(rates.clusters).subspan(1), "clusters of 1 to 16",
             origin);
   return rates;

@@ -27,7 +27,7 @@ struct DecodeRates {
   double words_seam = 0;    // for attention's result on the way to the projection
   double memory_share = 0;  // share of a block's seam that exchanges through memory add
   double cta_stream = 0;    // bytes of weights a second, read by a CTA
-  double cta_keys[3] = {};  // the same for keys, with 1, 2 and 4 query heads
+  double cta_keys[4] = {};  // the same for keys, with 1, 2 and 4 query heads; of several tokens
   // Clusters of each size that run at once, for an absent GPU; [0] unused.
   std::array<int, kMaxCluster + 1> clusters = {};
   std::string unmeasured;  // the name of a GPU without measured constants; empty: measured
