@@ -7,6 +7,7 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/forward_plans.h"
+#include "braid/engine/prompt_choice.h"
 #include "braid/model/model_shape.h"
 #include "braid/schedule/strategies/registry.h"
 #include "report.h"
@@ -85,6 +86,61 @@ BENCHMARK_CAPTURE(first_time, sequential, "sequential")
 BENCHMARK_CAPTURE(first_time, overlap, "overlap")->Arg(512)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(first_time, nanoflow, "nanoflow")->Arg(512)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(first_time, tokenweave, "tokenweave")->Arg(512)->Unit(benchmark::kMillisecond);
+
+// Planners for prompts with tokens over ranks of H100.
+struct PromptWorld {
+  std::unique_ptr<const ForwardPlanner> planner(SpMode mode, int ranks) const {
+    const Topology topology{.machines = 1, .devices = ranks};
+    CacheShape cache = kCache;
+    cache.activations = DType::bf16;
+    return std::make_unique<const ForwardPlanner>(
+        [this](const ForwardShape& s) { return shape.forward(s); }, cache,
+        std::vector<const KernelCatalog*>(ranks, &backend.catalog()), topology,
+        sequence_mesh(mode, topology, shape.config.Hq, {}));
+  }
+
+  NullBackend backend;
+  ModelShape shape = read_model_shape(config_path("llama-3-8b"));
+  const std::shared_ptr<const OpScheduler> strategy = find_strategy("sequence_parallel");
+  const Profile profile = load_profile("h100");
+};
+
+// A prompt whose length is new each time, behind cached tokens.
+void new_length(benchmark::State& state, SpMode mode, int ranks) {
+  const PromptWorld world;
+  const auto planner = world.planner(mode, ranks);
+  const CostModel cost(world.profile, planner->topology());
+  int64_t tokens = state.range(0);
+  for (auto _ : state) {
+    const SequenceLayout q = even_zigzag_layout(++tokens, ranks, state.range(1));
+    const SequenceLayout kv = even_zigzag_layout(state.range(1) + tokens, ranks);
+    const PlannedForward planned = planner->plan_tokens(
+        *world.strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], &cost);
+    benchmark::DoNotOptimize(planned.schedules.data());
+    state.counters["launches"] = static_cast<double>(planned.schedules[0].launches.size());
+  }
+}
+BENCHMARK_CAPTURE(new_length, one, SpMode::ring, 1)->Args({4000, 0})->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(new_length, ring, SpMode::ring, 4)
+    ->Args({4000, 0})
+    ->Args({8000, 8000})
+    ->Args({200, 8000})
+    ->Unit(benchmark::kMillisecond);
+
+// The choice of `--sp auto` for the first prompt of a size; for others it is known.
+void first_of_size(benchmark::State& state, int ranks) {
+  const PromptWorld world;
+  PromptChoice::Planners planners;
+  planners.push_back(world.planner(SpMode::ring, 1));
+  for (SpMode mode : {SpMode::ulysses, SpMode::ring}) {
+    planners.push_back(world.planner(mode, ranks));
+  }
+  for (auto _ : state) {
+    PromptChoice choice(planners, world.strategy, world.profile);
+    benchmark::DoNotOptimize(choice.choose(state.range(0), 0, [](int) { return true; }));
+  }
+}
+BENCHMARK_CAPTURE(first_of_size, auto, 4) -> Arg(4000) -> Unit(benchmark::kMillisecond);
 
 // One rank's share of a step whose plan is cached: the batch's metadata, the cut, the lookup, the
 // inputs written, the launches' rows moved.

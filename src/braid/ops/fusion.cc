@@ -293,8 +293,14 @@ std::optional<Op> fused_op(const Program& program, const Fusion& fusion, std::sp
 
 Program fuse(const Program& program, std::span<const Fusion> table) {
   const std::vector<int> readers = count_readers(program);
-  Program fused = program;
-  fused.ops.clear();
+  Program fused{.name = program.name,
+                .capacity = program.capacity,
+                .values = program.values,
+                .ops = {},
+                .outputs = program.outputs,
+                .expert_ranks = program.expert_ranks};
+  fused.ops.reserve(program.ops.size());
+  bool any = false;
   for (size_t i = 0; i < program.ops.size();) {
     const std::span<const Op> rest = std::span(program.ops).subspan(i);
     size_t taken = 0;
@@ -305,6 +311,7 @@ Program fuse(const Program& program, std::span<const Fusion> table) {
       if (!op) continue;
       fused.ops.push_back(std::move(*op));
       taken = run.size();
+      any = true;
       break;
     }
     if (taken == 0) {
@@ -313,7 +320,7 @@ Program fuse(const Program& program, std::span<const Fusion> table) {
     }
     i += taken;
   }
-  verify(fused);
+  if (any) verify(fused);
   return fused;
 }
 

@@ -28,10 +28,17 @@ std::string line(const Program& program, const Op& op) {
   return out;
 }
 
+void fill_types(const Program& program, const std::vector<ValueId>& ids, const Extents& part,
+                std::vector<ValueType>& result) {
+  result.clear();
+  result.reserve(ids.size());
+  for (ValueId id : ids) result.push_back(program.type_of(id, part));
+}
+
 std::vector<ValueType> types(const Program& program, const std::vector<ValueId>& ids,
                              const Extents& part) {
   std::vector<ValueType> result;
-  for (ValueId id : ids) result.push_back(program.type_of(id, part));
+  fill_types(program, ids, part, result);
   return result;
 }
 
@@ -87,6 +94,7 @@ void verify(const Program& program) {
     BRAID_CHECK(!value.name.empty() && names.insert(value.name).second,
                 "value {} has no name of its own: '{}'", id, value.name);
   }
+  std::vector<ValueType> in, out;  // of an op: memory for all ops
   for (const Op& op : program.ops) {
     const auto where = [&] { return line(program, op); };
     BRAID_CHECK(op.def != nullptr);
@@ -107,8 +115,10 @@ void verify(const Program& program) {
       BRAID_CHECK(kind == ValueKind::state || kind == ValueKind::computed,
                   "{} writes an input or a weight: {}", op.def->kind, where());
     }
-    BRAID_CHECK(op.def->infer(op.attrs, program.input_types(op)) == program.output_types(op),
-                "output types differ from the shape rule: {}", where());
+    fill_types(program, op.inputs, program.capacity, in);
+    fill_types(program, op.outputs, program.capacity, out);
+    BRAID_CHECK(op.def->infer(op.attrs, in) == out, "output types differ from the shape rule: {}",
+                where());
   }
   for (ValueId id : program.outputs) {
     BRAID_CHECK(0 <= id && id < count && made[id], "output %{} is not made", id);

@@ -52,7 +52,9 @@ Dependencies dependencies_of(const Program& program) {
     }
     for (const auto* operands : {&op.inputs, &op.outputs}) {
       for (ValueId id : *operands) {
-        if (id != kNoValue) add(over[program.value(id).type.axis], self);
+        if (id == kNoValue) continue;
+        std::vector<int>& list = over[program.value(id).type.axis];
+        if (list.empty() || list.back() != self) list.push_back(self);
       }
     }
     for (size_t k = 0; k < op.inputs.size(); ++k) {

@@ -27,15 +27,25 @@ struct Block {
   bool used() const { return always || first[0] != kNever; }
 };
 
-bool done_before(const Block& a, const Block& b) {
+// When a placed block is in use, next to other such spans: each block is compared with all before.
+struct Span {
+  PerStream<int> first, last;
+};
+
+Span span_of(const Block& block) {
+  if (!block.always) return {block.first, block.last};
+  return {PerStream<int>{}, PerStream<int>{kNever, kNever, kNever}};
+}
+
+bool done_before(const Span& a, const Span& b) {
   for (size_t s = 0; s < a.last.size(); ++s) {
     if (a.last[s] > b.first[s]) return false;
   }
   return true;
 }
 
-bool may_meet(const Block& a, const Block& b) {
-  return a.always || b.always || !(done_before(a, b) || done_before(b, a));
+bool may_meet(const Span& a, const Span& b) {
+  return !done_before(a, b) && !done_before(b, a);
 }
 
 int64_t value_bytes(std::span<const Program> programs, ValueId id, const MicroBatch* only,
@@ -169,13 +179,17 @@ class Planner {
       }
     }
     std::ranges::stable_sort(blocks, std::greater<>(), &Block::bytes);
+    std::vector<Span> spans;  // [blocks placed]
+    spans.reserve(blocks.size());
     std::vector<const Block*> meeting;
     for (size_t i = 0; i < blocks.size(); ++i) {
       Block& block = *blocks[i];
+      const Span span = span_of(block);
       meeting.clear();
       for (size_t j = 0; j < i; ++j) {
-        if (may_meet(block, *blocks[j])) meeting.push_back(blocks[j]);
+        if (may_meet(span, spans[j])) meeting.push_back(blocks[j]);
       }
+      spans.push_back(span);
       std::ranges::sort(meeting, {}, &Block::offset);
       block.offset = 0;
       for (const Block* other : meeting) {
@@ -185,12 +199,20 @@ class Planner {
       }
       plan_.arena_bytes = std::max(plan_.arena_bytes, block.offset + block.bytes);
     }
-    for (int launch = 0; launch < order_.size(); ++launch) {
-      int64_t live = 0;
-      for (const Block* block : blocks) {
-        const bool in_use = block->begin <= launch && launch <= block->end;
-        live += in_use || block->always ? block->bytes : 0;
-      }
+    count_live(blocks);
+  }
+
+  void count_live(const std::vector<Block*>& blocks) {
+    const int launches = order_.size();
+    std::vector<int64_t> change(launches + 1);  // of the bytes in use, at each launch
+    for (const Block* block : blocks) {
+      const int begin = block->always ? 0 : block->begin;
+      change[begin] += block->bytes;
+      if (!block->always && block->end < launches) change[block->end + 1] -= block->bytes;
+    }
+    int64_t live = 0;
+    for (int launch = 0; launch < launches; ++launch) {
+      live += change[launch];
       plan_.live_bytes = std::max(plan_.live_bytes, live);
     }
   }

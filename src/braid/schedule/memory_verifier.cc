@@ -23,6 +23,13 @@ struct Place {
   PerStream<int> last{};
 };
 
+// A place's begin and time of use, side by side: many pairs are compared.
+struct Use {
+  int64_t begin = 0;
+  PerStream<int> first{};
+  PerStream<int> last{};
+};
+
 class MemoryCheck {
  public:
   explicit MemoryCheck(const RankView& rank)
@@ -39,9 +46,12 @@ class MemoryCheck {
   void run() {
     std::vector<Place> all = places();
     std::ranges::sort(all, {}, &Place::begin);
+    std::vector<Use> uses;
+    uses.reserve(all.size());
+    for (const Place& place : all) uses.push_back(use_of(place));
     for (size_t i = 0; i < all.size(); ++i) {
-      for (size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j) {
-        if (done_before(all[i], all[j]) || done_before(all[j], all[i])) continue;
+      for (size_t j = i + 1; j < all.size() && uses[j].begin < all[i].end; ++j) {
+        if (done_before(uses[i], uses[j]) || done_before(uses[j], uses[i])) continue;
         fail(ErrorCode::kInvalidArgument,
              "schedule '{}': {}: memory: bytes [{}, {}) are shared with {} and neither is done "
              "with before the other begins",
@@ -91,8 +101,15 @@ class MemoryCheck {
     last = std::max(last, rank_.order().position(i) + 1);
   }
 
-  static bool done_before(const Place& a, const Place& b) {
-    if (a.after_step || b.before_step) return false;
+  // Nothing is done before the host's writes, and nothing begins after the step.
+  static Use use_of(const Place& place) {
+    Use use{.begin = place.begin, .first = place.first, .last = place.last};
+    if (place.before_step) use.first.fill(-1);
+    if (place.after_step) use.last.fill(std::numeric_limits<int>::max());
+    return use;
+  }
+
+  static bool done_before(const Use& a, const Use& b) {
     for (size_t s = 0; s < a.last.size(); ++s) {
       if (a.last[s] > b.first[s]) return false;
     }

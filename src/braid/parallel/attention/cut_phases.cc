@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -229,11 +230,18 @@ class Cutter {
     return phase;
   }
 
+  // The op before op i that makes a value, found from op i back; 0: no op makes it.
+  size_t maker_of(ValueId value, size_t i) const {
+    while (i > 0 && std::ranges::count(op(0, i).outputs, value) == 0) --i;
+    return i;
+  }
+
   bool is_pulled(size_t i, size_t input) const {
-    const std::span before = std::span(programs_[0]->ops).first(i);
-    return std::ranges::any_of(before, [&](const Op& other) {
-      return other.def == &ops::kPull && writes(other, op(0, i).inputs[input]);
-    });
+    const ValueId value = op(0, i).inputs[input];
+    const size_t maker = maker_of(value, i);
+    const std::span since = std::span(programs_[0]->ops).subspan(maker, i - maker);
+    return std::ranges::any_of(
+        since, [&](const Op& other) { return other.def == &ops::kPull && writes(other, value); });
   }
 
   // Queries already present begin in phase 0, whenever a whole call would take them.
@@ -275,8 +283,10 @@ class Cutter {
     for (size_t input = Attention::kFirstQ; input < op(0, i).inputs.size(); ++input) {
       if (phase_of(i, input) > 0) pulled.push_back(op(0, i).inputs[input]);
     }
+    size_t first = i;
+    for (ValueId value : pulled) first = std::min(first, maker_of(value, i));
     std::vector<ValueId> here;
-    for (size_t j = 0; j < i; ++j) {
+    for (size_t j = first; j < i; ++j) {
       for (ValueId value : pulled) {
         if (op(0, j).def != &ops::kPull) {
           if (std::ranges::count(here, value) > 0 && names(op(0, j), value)) return true;
@@ -314,7 +324,9 @@ class Cutter {
       const auto at = [&](size_t place) { return ops.begin() + static_cast<ptrdiff_t>(place); };
       if (rest) ops.insert(at(after + 1), (*rest)[r]);
       ops.erase(at(i));
-      for (size_t n = 0; n < made.size(); ++n) ops.insert(at(i + n), std::move(made[n][r]));
+      std::vector<Op> own;  // inserted at once: the Program's other ops move one time
+      for (std::vector<Op>& call : made) own.push_back(std::move(call[r]));
+      ops.insert(at(i), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
     }
     return i + made.size() - 1;
   }
@@ -352,12 +364,11 @@ class Cutter {
       const std::vector<ValueId> states(program->ops[i].inputs.begin(),
                                         program->ops[i].inputs.begin() + kStates);
       for (ValueId state : states) program->values[state].type.shape[1] = most;
-      const auto maker = std::ranges::find_if(
-          program->ops, [&](const Op& other) { return writes(other, states[0]); });
-      BRAID_CHECK(maker->def == &ops::kBuffers && maker->outputs == states);
+      Op& maker = program->ops[maker_of(states[0], i)];
+      BRAID_CHECK(maker.def == &ops::kBuffers && maker.outputs == states);
       ops::BuffersAttrs buffers{{}};
       for (ValueId state : states) buffers.types.push_back(program->value(state).type);
-      maker->attrs = Attrs::of(buffers);
+      maker.attrs = Attrs::of(buffers);
     }
   }
 
