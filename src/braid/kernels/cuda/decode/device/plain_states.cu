@@ -80,6 +80,94 @@ void launch_for_cache(const Args& args, int queries, DType cache, LaunchContext 
   }
 }
 
+// The states of a query and head in some parts: O' of part p begins at o + p * o_step, and l and m
+// are at p * step.
+struct Parts {
+  const float* o;
+  const float* l;
+  const float* m;
+  int64_t o_step;
+  int64_t step;
+  int count;
+};
+
+constexpr int kColumns = 4;  // of a lane, kPlainLanes apart
+
+// Some columns of the merged state; all columns have the same l and m.
+struct Merged {
+  float o[kColumns] = {};
+  float l = 0;
+  float m = -INFINITY;
+};
+
+// Columns of the merged state from `first` on, by parts in order. Loads of kTogether parts are
+// under way together.
+__device__ Merged merge(const Parts& parts, int D, int first) {
+  constexpr int kTogether = 8;
+  Merged sum;
+  for (int begin = 0; begin < parts.count; begin += kTogether) {
+    float m[kTogether], l[kTogether], o[kTogether][kColumns];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int64_t p = begin + i;
+      const bool live = p < parts.count;
+      m[i] = live ? __ldcg(parts.m + p * parts.step) : -INFINITY;
+      l[i] = live ? __ldcg(parts.l + p * parts.step) : 0.f;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const int d = first + c * kPlainLanes;
+        o[i][c] = live && d < D ? __ldcg(parts.o + p * parts.o_step + d) : 0.f;
+      }
+    }
+    const float before = sum.m;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) sum.m = fmaxf(sum.m, m[i]);
+    const auto weight = [&](float of) { return of == -INFINITY ? 0.f : expf(of - sum.m); };
+    sum.l *= weight(before);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sum.o[c] *= weight(before);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (m[i] == -INFINITY) continue;  // its l and O' may be anything
+      sum.l += weight(m[i]) * l[i];
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) sum.o[c] += weight(m[i]) * o[i][c];
+    }
+  }
+  return sum;
+}
+
+// Writes the merged state of a query and head, or its result.
+template <class Out>
+__device__ void write_merged(const Parts& parts, int D, bool finish, Out* to) {
+  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
+  for (int first = lane; first < D; first += kColumns * kPlainLanes) {
+    const Merged sum = merge(parts, D, first);
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const int d = first + c * kPlainLanes;
+      const float result = sum.l > 0 ? sum.o[c] / sum.l : 0.f;
+      if (d < D) to[d] = Out(finish ? result : sum.o[c]);
+    }
+    if (finish || first > 0) continue;
+    to[D] = Out(sum.l);
+    to[D + 1] = Out(sum.m);
+  }
+}
+
+// The query and head of this warp.
+__device__ int64_t warp_row() {
+  return static_cast<int64_t>(blockIdx.x) * kPlainWarps +
+         static_cast<int>(threadIdx.x) / kPlainLanes;
+}
+
+template <class Kernel, class... Args>
+void launch_rows(LaunchContext context, Kernel kernel, int64_t rows, Args... args) {
+  launch_kernel(context, kernel,
+                dim3(static_cast<unsigned>((rows + kPlainWarps - 1) / kPlainWarps)),
+                dim3(kPlainLanes * kPlainWarps), 0, args...);
+}
+
 struct MergeArgs {
   const float* states;     // [parts, n, heads, D + 2]
   const float* own;        // [N, heads, D + 2] or null
@@ -92,41 +180,24 @@ struct MergeArgs {
   bool finish;
 };
 
-// A warp for each query and head.
 template <class Out>
 __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
     const __grid_constant__ MergeArgs a, Out* out) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
-  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
-  const int warp = static_cast<int>(threadIdx.x) / kPlainLanes;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kPlainWarps + warp;
-  const int D = a.D;
+  const int64_t row = warp_row();
   const int64_t live = a.queries ? min(static_cast<int64_t>(a.rows), *a.queries) : a.rows;
   if (row >= live * a.heads) return;
   const int64_t merged = static_cast<int64_t>(a.merged) * a.heads;
-  const int parts = row < merged ? a.parts : 1;
-  const float* first = (row < merged ? a.states : a.own) + row * (D + 2);
-  const auto part = [&](int p) { return first + p * merged * (D + 2); };
-  float top = -INFINITY, total = 0;
-  for (int p = 0; p < parts; ++p) top = fmaxf(top, __ldcg(part(p) + D + 1));
-  for (int p = 0; p < parts; ++p) {
-    const float m = __ldcg(part(p) + D + 1);
-    if (m != -INFINITY) total += expf(m - top) * __ldcg(part(p) + D);
-  }
-  Out* to = out + row * (a.finish ? D : D + 2);
-  if (!a.finish && lane == 0) {
-    to[D] = Out(total);
-    to[D + 1] = Out(top);
-  }
-  for (int d = lane; d < D; d += kPlainLanes) {
-    float sum = 0;
-    for (int p = 0; p < parts; ++p) {
-      const float m = __ldcg(part(p) + D + 1);
-      if (m != -INFINITY) sum += expf(m - top) * __ldcg(part(p) + d);
-    }
-    to[d] = Out(!a.finish ? sum : total > 0 ? sum / total : 0.f);
-  }
+  const float* o = (row < merged ? a.states : a.own) + row * (a.D + 2);
+  const int64_t step = merged * (a.D + 2);
+  write_merged({.o = o,
+                .l = o + a.D,
+                .m = o + a.D + 1,
+                .o_step = step,
+                .step = step,
+                .count = row < merged ? a.parts : 1},
+               a.D, a.finish, out + row * (a.finish ? a.D : a.D + 2));
 }
 
 struct PackArgs {
@@ -139,36 +210,19 @@ struct PackArgs {
   int parts;
 };
 
-// A warp for each query and head.
 __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void pack_states_kernel(
     const __grid_constant__ PackArgs a) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
-  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
-  const int warp = static_cast<int>(threadIdx.x) / kPlainLanes;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kPlainWarps + warp;
+  const int64_t row = warp_row();
   if (row >= a.rows) return;
-  const int D = a.D;
-  float top = -INFINITY, total = 0;
-  for (int p = 0; p < a.parts; ++p) top = fmaxf(top, __ldcg(a.m + p * a.rows + row));
-  const auto weight = [&](int p) {
-    const float m = __ldcg(a.m + p * a.rows + row);
-    return m == -INFINITY ? 0.f : expf(m - top);
-  };
-  for (int p = 0; p < a.parts; ++p) {
-    const float w = weight(p);
-    if (w != 0) total += w * __ldcg(a.l + p * a.rows + row);
-  }
-  float* const out = a.out + row * (D + 2);
-  for (int d = lane; d < D; d += kPlainLanes) {
-    float sum = 0;
-    for (int p = 0; p < a.parts; ++p) {
-      const float w = weight(p);
-      if (w != 0) sum += w * __ldcg(a.sums + (p * a.rows + row) * D + d);
-    }
-    out[d] = sum;
-  }
-  if (lane == 0) out[D] = total, out[D + 1] = top;
+  write_merged({.o = a.sums + row * a.D,
+                .l = a.l + row,
+                .m = a.m + row,
+                .o_step = a.rows * a.D,
+                .step = a.rows,
+                .count = a.parts},
+               a.D, false, a.out + row * (a.D + 2));
 }
 
 }  // namespace
@@ -219,10 +273,7 @@ void merge_states(const MergeStatesParams& p, LaunchContext context) {
       .parts = p.parts,
       .finish = p.finish};
   const auto launch = [&]<class Out>(Out* out) {
-    const int warps = args.rows * args.heads;
-    launch_kernel(context, merge_states_kernel<Out>,
-                  dim3(static_cast<unsigned>((warps + kPlainWarps - 1) / kPlainWarps)),
-                  dim3(kPlainLanes * kPlainWarps), 0, args, out);
+    launch_rows(context, merge_states_kernel<Out>, int64_t{args.rows} * args.heads, args, out);
   };
   if (p.out.dtype == DType::f32) return launch(p.out.as<float>());
   launch(reinterpret_cast<__nv_bfloat16*>(p.out.data));
@@ -236,9 +287,7 @@ void pack_states(const PackStatesParams& p, LaunchContext context) {
                          .rows = p.out.shape[1] * p.out.shape[2],
                          .D = static_cast<int>(p.sums.shape[3]),
                          .parts = p.parts};
-  launch_kernel(context, pack_states_kernel,
-                dim3(static_cast<unsigned>((args.rows + kPlainWarps - 1) / kPlainWarps)),
-                dim3(kPlainLanes * kPlainWarps), 0, args);
+  launch_rows(context, pack_states_kernel, args.rows, args);
 }
 
 }  // namespace braid::cuda
