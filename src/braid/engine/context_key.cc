@@ -64,9 +64,10 @@ ContextKey key_for(const BatchCut& cut, int strategy, int ranks) {
 
 ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows) {
   ContextKey key{.kind = ContextKey::Kind::tokens, .q = q, .kv = kv};
-  key.micro_batches.push_back(
-      {.capacity = {
-           .token = q.length(), .sequence = 1, .row = power_of_four(rows), .shard = q.max_rows()}});
+  key.micro_batches.push_back({.capacity = {.token = q.length(),
+                                            .sequence = 1,
+                                            .row = std::min(power_of_four(rows), q.length()),
+                                            .shard = q.max_rows()}});
   return key;
 }
 

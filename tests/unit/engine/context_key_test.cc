@@ -111,6 +111,22 @@ TEST(ContextKey, TellsApartWhatNeedsAnotherPlan) {
   EXPECT_EQ(to_string(base), "16+16 tokens, 1+1 sequences, 1+1 rows");
 }
 
+// Products of the head, and what ranks exchange for it, have rows for no more than the tokens.
+TEST(ContextKey, DividedTokensHaveNoMoreRows) {
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    for (int64_t own = 1; own <= 40; ++own) {
+      const int64_t rows = 1 + ranks * own;
+      const Extents c = key_for_local(ranks, 1, own, 1, rows).micro_batches[0].capacity;
+      ASSERT_GE(c.row, rows);
+      ASSERT_LE(c.row, c.token);
+    }
+  }
+  const SequenceLayout tokens = even_layout(7, 3);
+  EXPECT_EQ(key_for_apart(tokens, 2, 6).micro_batches[0].capacity.row, 7);
+  EXPECT_EQ(key_for_apart(tokens, 2, 3).micro_batches[0].capacity.row, 4);
+  EXPECT_EQ(key_for_tokens(tokens, tokens, 1).micro_batches[0].capacity.row, 1);
+}
+
 TEST(ContextKey, NoScoredRowsStillMakeAPlan) {
   EXPECT_EQ(key({5}, {{0, 5}}, 1, 0).micro_batches[0].capacity.row, 1);
 }
