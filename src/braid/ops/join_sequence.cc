@@ -7,20 +7,34 @@
 namespace braid::ops {
 namespace {
 
+// A part's rows and columns.
+struct Rows {
+  int64_t n = 0;
+  int64_t columns = 0;
+};
+Rows rows_of(const ValueType& part) {
+  if (part.shape.rank() == 4) {
+    return {part.shape[0] * part.shape[1], part.shape[2] * part.shape[3]};
+  }
+  require_rank("join_sequence", "part", part, 2);
+  return {part.shape[0], part.shape[1]};
+}
+
 std::vector<ValueType> infer_join(const Attrs& attrs, TypeList in) {
   const auto& a = attrs.as<JoinSequenceAttrs>();
+  const int64_t columns = rows_of(in[0]).columns;
   int64_t rows = 0;
   for (const ValueType& part : in) {
-    require_rank("join_sequence", "part", part, 2);
     require_dtype("join_sequence", "part", part, in[0].dtype);
-    require_dim("join_sequence", "part", part, 1, in[0].shape[1]);
-    rows += part.shape[0];
+    const Rows more = rows_of(part);
+    if (more.columns != columns) require_dim("join_sequence", "part", part, 1, columns);
+    rows += more.n;
   }
-  if (a.head_dim < 1 || in[0].shape[1] % a.head_dim != 0 || rows > a.rows) {
+  if (a.head_dim < 1 || columns % a.head_dim != 0 || rows > a.rows) {
     fail(ErrorCode::kInvalidArgument, "join_sequence: {} rows of {} in heads of {}, room for {}",
          rows, to_string(in[0]), a.head_dim, a.rows);
   }
-  return {{in[0].dtype, {1, a.rows, in[0].shape[1] / a.head_dim, a.head_dim}, BatchAxis::sequence}};
+  return {{in[0].dtype, {1, a.rows, columns / a.head_dim, a.head_dim}, BatchAxis::sequence}};
 }
 
 std::vector<ValueType> infer_cut(const Attrs& attrs, TypeList in) {

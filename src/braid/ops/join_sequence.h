@@ -8,7 +8,8 @@
 // a network without a KV cache, and cuts the value again. Moves alone; a single part needs no move.
 namespace braid::ops {
 
-// x_i [n_i, H * D] -> [sequence = 1, rows, H, D]: the rows of each part, one part after another.
+// x_i [n_i, H * D] -> [sequence = 1, rows, H, D]: the rows of each part, one part after another. A
+// part may be a cache's pages [NB, BS, H, D]: NB * BS rows.
 // Rows behind, up to `rows`, are undefined.
 struct JoinSequenceAttrs {
   int64_t head_dim = 0;

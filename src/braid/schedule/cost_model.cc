@@ -5,6 +5,7 @@
 
 #include "braid/base/math.h"
 #include "braid/ops/head_dim.h"
+#include "braid/ops/join_sequence.h"
 #include "braid/schedule/partition.h"
 
 namespace braid {
@@ -91,7 +92,8 @@ LaunchCost CostModel::price(const Program& program, const Op& op, const Work& gi
     work.extents.shard = even_part(work.extents.token, ranks, rank % ranks).size();
   }
   work.extents.expert_row = program.even_expert_rows(work.extents.token);
-  LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work), .fixed = profile_.launch_seconds};
+  LaunchCost cost{.work = op.def->cost(op.attrs, in, out, work)};
+  if (!ops::keeps_place(op)) cost.fixed = profile_.launch_seconds;
   cost.units = profile_.stream_units[stream];
   cost.ranks = communicating_ranks(op, topology_.ranks());
   if (!communicates(op) || op.def->collective.computes) add_computation(cost, op, in, work);
