@@ -123,8 +123,19 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
 PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
                                             const MicroBatch& micro_batch,
                                             const CostModel* model) const {
-  const DividedPrompt prompt = divided_prompt(logical(micro_batch.capacity), ranks());
-  return plan_lowered(strategy, lower(prompt.program, prompt.layout), {&micro_batch, 1}, model);
+  const int64_t pages = ceil_div(micro_batch.capacity.token, cache_.page_size);
+  const Program program = model_({.capacity = micro_batch.capacity,
+                                  .pages = pages,
+                                  .page_size = cache_.page_size,
+                                  .pages_per_sequence = pages,
+                                  .kv_dtype = cache_.kv_dtype,
+                                  .activations = cache_.activations});
+  // Where a rank's cache takes a whole sequence, rank 0 decodes alone.
+  const DividedKeys keys{.pages = cache_.pages,
+                         .page_size = cache_.page_size,
+                         .all_on_first = cache_.pages >= cache_.pages_per_sequence};
+  return plan_lowered(strategy, lower_divided_prompt(program, ranks(), keys), {&micro_batch, 1},
+                      model);
 }
 
 PlannedForward ForwardPlanner::plan_apart(const OpScheduler& strategy, const ContextKey& key,

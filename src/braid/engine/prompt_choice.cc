@@ -18,7 +18,7 @@ PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpSch
                            Profile profile)
     : planners_(planners),
       strategy_(std::move(strategy)),
-      weights_strategy_(find_strategy("sequential")),
+      weights_strategy_(find_strategy("sequence_parallel")),
       profile_(std::move(profile)) {}
 
 const PromptChoice::Known& PromptChoice::known(int64_t tokens, int64_t cached) {

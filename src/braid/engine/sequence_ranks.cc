@@ -207,7 +207,8 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch, const ContextKey& k
 // Among several strategies the fastest in simulation.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
   if (key.mesh == std::ssize(planners_)) {
-    return over_ranks().plan_weights(*find_strategy("sequential"), key.micro_batches[0], cost());
+    return over_ranks().plan_weights(*find_strategy("sequence_parallel"), key.micro_batches[0],
+                                     cost());
   }
   const ForwardPlanner& planner = *planners_[key.mesh];
   std::optional<CostModel> cost;  // over the mesh's ranks

@@ -1,19 +1,20 @@
 #include "braid/engine/whole_step.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 #include "braid/ops/input_names.h"
 
 namespace braid {
 namespace {
 
-// Behind the values come zeros, which every reader of a row may take.
-void fill(const Executor& executor, std::string_view name, std::span<const int32_t> values) {
+void fill(const Executor& executor, std::string_view name, std::span<const int32_t> values,
+          int32_t behind) {
   const TensorView& view = executor.input(name);
   const std::span<int32_t> out(view.as<int32_t>(), view.shape.elems());
-  BRAID_CHECK(values.size() <= out.size(), "{} values for {} in '{}'", values.size(), out.size(),
-              name);
-  std::fill(std::ranges::copy(values, out.begin()).out, out.end(), 0);
+  values = values.first(std::min(values.size(), out.size()));
+  std::ranges::fill(std::span(std::ranges::copy(values, out.begin()).out, out.end()), behind);
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ WholeStep::WholeStep(const Batch& batch, KvOwners& owners)
   BRAID_CHECK(batch.sequences().size() == 1 && batch.sequences()[0].cached == 0,
               "{} sequences, the first behind {} tokens", batch.sequences().size(),
               batch.sequences()[0].cached);
-  kv_ = even_zigzag_layout(batch.sequences()[0].tokens, owners.ranks());
+  kv_ = even_layout(batch.sequences()[0].tokens, owners.ranks());
   const std::span<const int32_t> slots = batch.slots();
   for (int32_t slot : slots) owners.forget(slot);
   for (int r = 0; r < owners.ranks(); ++r) {
@@ -40,10 +41,20 @@ WholeStep::WholeStep(const Batch& batch, KvOwners& owners)
 }
 
 void WholeStep::write(const Executor& executor, int rank) const {
-  fill(executor, inputs::kTokenIds, batch_.tokens());
-  fill(executor, inputs::kPositions, batch_.positions());
-  fill(executor, inputs::kSlots, slots_[rank]);
-  fill(executor, inputs::kRows, batch_.rows());
+  const auto n = static_cast<int32_t>(batch_.tokens().size());
+  std::vector<int32_t> in_order(n);
+  std::iota(in_order.begin(), in_order.end(), 0);
+  fill(executor, inputs::kTokenIds, batch_.tokens(), 0);
+  fill(executor, inputs::kPositions, batch_.positions(), 0);
+  fill(executor, inputs::kRows, batch_.rows(), 0);
+  // The step's own cache: tokens and pages in order.
+  fill(executor, inputs::kSlots, in_order, -1);
+  fill(executor, inputs::kPageTable, in_order, 0);
+  fill(executor, inputs::kQStart, std::array{0, n}, 0);
+  fill(executor, inputs::kKvLen, std::array{n}, 0);
+  // A rank takes rows from its first key on.
+  const int64_t first = kv_.rows(rank) > 0 ? kv_.ranks[rank][0].position : 0;
+  fill(executor, inputs::kToSlots, std::span(slots_[rank]).subspan(first), -1);
 }
 
 }  // namespace braid

@@ -5,8 +5,8 @@
 
 namespace braid {
 
-// A sequence's first step with all tokens on every rank, by plan_weights. Keys lie afterwards where
-// a SequenceStep leaves keys; in caches with room for all, rank 0 has a copy of each.
+// A sequence's first step with all tokens on every rank, by plan_weights. Each rank has an even
+// part of the keys afterwards; in caches with room for all, rank 0 has a copy of each.
 class WholeStep : public StepInputs {
  public:
   // Places the keys in `owners`. `batch` has one sequence without earlier tokens, and must outlive

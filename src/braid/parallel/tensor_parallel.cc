@@ -55,11 +55,8 @@ struct Origin {
 
 class WeightDivision {
  public:
-  WeightDivision(const Program& program, int P, bool whole_caches)
-      : program_(program),
-        whole_caches_(whole_caches),
-        readers_(count_readers(program)),
-        producer_(program.values.size()) {
+  WeightDivision(const Program& program, int P)
+      : program_(program), readers_(count_readers(program)), producer_(program.values.size()) {
     plan_.P = P;
     for (const Op& op : program.ops) {
       for (ValueId id : op.outputs) producer_[id] = &op;
@@ -171,7 +168,7 @@ class WeightDivision {
     const int64_t D = attrs.head_dim;
     const int64_t heads = program_.value(op.inputs[0]).type.shape[1] / D;
     std::vector<const std::pair<Product, Origin>*> readers;
-    int64_t granule = whole_caches_ ? attrs.group : 1;
+    int64_t granule = 1;
     for (const auto& join : joins_) {
       if (join.second.attentions != std::vector{&op}) continue;
       readers.push_back(&join);
@@ -194,9 +191,7 @@ class WeightDivision {
       if (append.def != &ops::kKvAppend || append.inputs[3] != op.inputs[1]) continue;
       for (size_t i : {0u, 1u}) divide_projection(append.inputs[i], scale_parts(kv, D), D);
     }
-    for (size_t i : {1u, 2u}) {
-      if (!whole_caches_) pin(op.inputs[i], Placement::shard(2, kv));
-    }
+    for (size_t i : {1u, 2u}) pin(op.inputs[i], Placement::shard(2, kv));
   }
 
   // Divides heads with their parts of k_b and v_b; latents, read by all heads, stay whole.
@@ -255,7 +250,6 @@ class WeightDivision {
   }
 
   const Program& program_;
-  const bool whole_caches_;
   const std::vector<int> readers_;
   std::vector<const Op*> producer_;                // [values]
   std::vector<std::pair<Product, Origin>> joins_;  // linears with no other reader
@@ -264,8 +258,8 @@ class WeightDivision {
 
 }  // namespace
 
-LayoutPlan tensor_parallel(const Program& program, int P, bool whole_experts, bool whole_caches) {
-  return P == 1 ? LayoutPlan{} : WeightDivision(program, P, whole_caches).run(whole_experts);
+LayoutPlan tensor_parallel(const Program& program, int P, bool whole_experts) {
+  return P == 1 ? LayoutPlan{} : WeightDivision(program, P).run(whole_experts);
 }
 
 }  // namespace braid

@@ -18,15 +18,12 @@ namespace braid {
 //   experts   the width of each, if an op makes the width and another reads it; not with
 //             `whole_experts`, which leaves them to experts/expert_parallel.h
 //   head      the linears behind the program's outputs
-// With `whole_caches` every rank's caches have all heads, whose keys are gathered, and each rank
-// has whole groups of query heads.
 //
 // Other weights are whole on every rank: for instance weights with several readers, and a down
 // with fewer units than ranks that is narrower than its output (an adapter). A value wanted whole
 // on the way (q or k normed over all heads at once) is gathered, and cut again.
 //
 // Fails with kInvalidArgument for fewer units than ranks, naming the number of units.
-LayoutPlan tensor_parallel(const Program& program, int P, bool whole_experts = false,
-                           bool whole_caches = false);
+LayoutPlan tensor_parallel(const Program& program, int P, bool whole_experts = false);
 
 }  // namespace braid

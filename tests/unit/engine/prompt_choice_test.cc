@@ -98,8 +98,8 @@ TEST(PromptChoice, DividesProductsOfShortPrompts) {
   EXPECT_FALSE(slow.divides_weights(512));
   for (const std::string& line : fast.explain()) {
     const bool cached = line.find("behind 1:") < line.size();
-    EXPECT_LT(line.find(cached ? "weights divided, sequential refused: 1 earlier keys lie"
-                               : "; weights divided, sequential "),
+    EXPECT_LT(line.find(cached ? "weights divided, sequence_parallel refused: 1 earlier keys lie"
+                               : "; weights divided, sequence_parallel "),
               line.size())
         << line;
     EXPECT_EQ(line.find("refused") < line.size(), cached) << line;

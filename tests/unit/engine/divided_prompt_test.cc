@@ -1,0 +1,155 @@
+// Products of a prompt divided over ranks with whole weights, beside `--tp`: the same launches
+// compute, and all keys reach the caches meanwhile.
+#include "braid/parallel/divided_prompt.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/engine/context_key.h"
+#include "braid/engine/prompt_candidate.h"
+#include "braid/model/model_shape.h"
+#include "braid/ops/join_sequence.h"
+#include "braid/ops/one_sided.h"
+#include "braid/ops/sequence.h"
+#include "braid/schedule/strategies/registry.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kPageSize = 64;
+
+class Plans {
+ public:
+  // With caches of `pages` for sequences of at most 64 pages.
+  Plans(int ranks, int layers, int64_t pages = 64) {
+    shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
+    shape_.config.layers = layers;
+    shape_.config.windows.resize(layers);
+    const CacheShape cache{.pages = pages,
+                           .page_size = kPageSize,
+                           .pages_per_sequence = 64,
+                           .kv_dtype = DType::bf16,
+                           .activations = DType::bf16};
+    const Topology topology{.devices = ranks};
+    planner_.emplace([this](const ForwardShape& s) { return shape_.forward(s); }, cache,
+                     std::vector(static_cast<size_t>(ranks), &backend_.catalog()), topology);
+    cost_.emplace(load_profile("h100"), topology);
+  }
+
+  PlannedForward divided(int64_t tokens) const {
+    return planner_->plan_weights(*find_strategy("sequence_parallel"), capacity(tokens), &*cost_);
+  }
+  PlannedForward tensor_parallel(int64_t tokens) const {
+    ContextKey key;
+    key.micro_batches.push_back(capacity(tokens));
+    return planner_->plan(*find_strategy("sequential"), {}, key, &*cost_);
+  }
+  double seconds(const PlannedForward& planned, int64_t tokens) const {
+    const Work work{.extents = {.token = tokens, .sequence = 1, .row = 1},
+                    .attended = attended_keys(0, tokens),
+                    .kv_tokens = tokens};
+    return simulate(planned, {&work, 1}, *cost_).seconds;
+  }
+
+ private:
+  MicroBatch capacity(int64_t tokens) const {
+    const SequenceLayout q = even_layout(tokens, planner_->ranks());
+    return key_for_tokens(q, q, 1).micro_batches[0];
+  }
+
+  ModelShape shape_;
+  NullBackend backend_;
+  std::optional<ForwardPlanner> planner_;
+  std::optional<CostModel> cost_;
+};
+
+// Kinds and scopes of a rank's kernels on a stream.
+std::vector<std::string> kernels(const PlannedForward& planned, int rank, Stream stream) {
+  std::vector<std::string> names;
+  for (const Launch& launch : planned.schedules[rank].launches) {
+    const Op& op = planned.schedules[rank].op(planned.programs[rank], launch);
+    if (launch.stream != stream || !op.def->runs || ops::keeps_place(op)) continue;
+    names.push_back(fmt::format("{} {}", op.def->kind, op.scope));
+  }
+  return names;
+}
+
+TEST(DividedPrompt, TheLaunchesOfDividedWeightsCompute) {
+  for (int P : {2, 4, 8}) {
+    const Plans plans(P, 4);
+    const PlannedForward made = plans.divided(512), want = plans.tensor_parallel(512);
+    for (int r = 0; r < P; ++r) {
+      EXPECT_EQ(kernels(made, r, Stream::compute), kernels(want, r, Stream::compute)) << r;
+      const auto moves = kernels(made, r, Stream::comm);
+      // For three layers and for the last: two syncs and a push, and a write for each layer.
+      EXPECT_EQ(moves.size(), 2 * 3 + 4u) << fmt::format("{}", fmt::join(moves, ", "));
+    }
+    EXPECT_LT(plans.seconds(made, 512), 1.02 * plans.seconds(want, 512)) << P;
+  }
+}
+
+// Every rank's buffers get each key and head once.
+void expect_each_key_once(const std::vector<const Program*>& programs,
+                          const std::vector<int64_t>& taken) {
+  std::vector<std::map<ValueId, std::vector<int>>> written(programs.size());
+  for (const Program* program : programs) {
+    for (const Op& op : program->ops) {
+      if (op.def != &ops::kPush) continue;
+      for (const ops::Move& m : op.attrs.as<ops::MoveAttrs>().moves) {
+        const ValueId to = op.inputs[m.dst], from = op.inputs[m.src];
+        const Shape &shape = program->value(to).type.shape, &own = program->value(from).type.shape;
+        ASSERT_LE(m.src_head + m.heads, own[2]);
+        ASSERT_LE(m.src_row + m.rows, own[1]);
+        ASSERT_LE(m.dst_row + m.rows, shape[1]);
+        ASSERT_LE(m.dst_head + m.heads, shape[2]);
+        std::vector<int>& count = written[m.peer][to];
+        count.resize(shape[1] * shape[2]);
+        for (int64_t row = 0; row < m.rows; ++row) {
+          for (int64_t h = 0; h < m.heads; ++h) {
+            ++count[(m.dst_row + row) * shape[2] + m.dst_head + h];
+          }
+        }
+      }
+    }
+  }
+  for (size_t r = 0; r < programs.size(); ++r) {
+    size_t buffers = 0;
+    for (const Op& op : programs[r]->ops) {
+      if (op.def != &ops::kKvWrite) continue;
+      for (const ValueId id : {op.inputs[0], op.inputs[1]}) {
+        ++buffers;
+        const Shape& shape = programs[r]->value(id).type.shape;
+        const std::vector<int>& count = written[r][id];
+        ASSERT_EQ(std::ssize(count), shape[1] * shape[2]) << "rank " << r;
+        for (int64_t i = 0; i < std::ssize(count); ++i) {
+          ASSERT_EQ(count[i], i < taken[r] * shape[2] ? 1 : 0) << "rank " << r << ", place " << i;
+        }
+      }
+    }
+    EXPECT_EQ(written[r].size(), buffers);
+  }
+}
+
+TEST(DividedPrompt, EachKeyReachesItsRanksOnce) {
+  for (int P : {2, 3, 4, 5, 8}) {
+    for (int64_t n : {int64_t{P}, 37L, 512L}) {
+      for (bool apart : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} tokens on {} ranks{}", n, P, apart ? ", apart" : ""));
+        const PlannedForward made = Plans(P, 4, apart ? ceil_div(64, P) : 64).divided(n);
+        std::vector<const Program*> programs;
+        std::vector<int64_t> taken;
+        for (int r = 0; r < P; ++r) {
+          programs.push_back(&made.programs[r]);
+          taken.push_back(r == 0 && !apart ? n : even_part(n, P, r).size());
+        }
+        expect_each_key_once(programs, taken);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
