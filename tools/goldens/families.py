@@ -19,6 +19,10 @@ class Model:
     split_latent: bool = True  # in GGUF k_b and v_b apart, as newer files have them
     no_gguf: str = "GGUF cannot say what config.json does"  # where there are no forms
 
+    def first_of(self, *keys):
+        """The value of the first key that config.json has: families call one thing by many names."""
+        return next(self.config[key] for key in keys if key in self.config)
+
     @property
     def heads(self):
         return self.config["num_attention_heads"]
@@ -46,8 +50,8 @@ ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
                  "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
                  "deepseek_v3": "DeepseekV3ForCausalLM",
                  "glm4_moe_lite": "Glm4MoeLiteForCausalLM"}
-FOLDERS_ALONE = {"internlm2": "InternLM2ForCausalLM", "glm": "GlmForCausalLM",
-                 "chatglm": "ChatGLMModel"}  # families that Braid reads from folders alone
+OWN_CODE = {"internlm2": "InternLM2ForCausalLM", "glm": "GlmForCausalLM",
+            "chatglm": "ChatGLMModel"}  # families with makers of their own below
 NO_READER = "Braid reads folders of this family alone"
 TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 BLOCK_FORMATS = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")
@@ -58,7 +62,7 @@ def make(name, family, hidden, ffn, heads, kv_heads, layers=2, vocab=272, dtype=
          rope=None, must_matter=(), split_latent=True, **extra):
     """modern_keys: config.json as transformers 5 writes it (rope_parameters, dtype)."""
     config = {
-        "architectures": [{**ARCHITECTURES, **FOLDERS_ALONE}[family]], "model_type": family, "hidden_act": "silu",
+        "architectures": [{**ARCHITECTURES, **OWN_CODE}[family]], "model_type": family, "hidden_act": "silu",
         "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
         "num_attention_heads": heads, "num_key_value_heads": kv_heads, "vocab_size": vocab,
         "max_position_embeddings": max_positions, "rms_norm_eps": eps, "tie_word_embeddings": tied,
@@ -81,16 +85,14 @@ def internlm2(name, *sizes, bias=False, **keys):
 
 
 def glm(name, *sizes, **keys):
-    model = make(name, "glm", *sizes, forms=(), attention_bias=True, partial_rotary_factor=0.5,
-                 pad_token_id=258, **keys)
-    model.no_gguf = NO_READER
-    return model
+    return make(name, "glm", *sizes, forms=("f32", "q8_0"), attention_bias=True,
+                partial_rotary_factor=0.5, pad_token_id=258, **keys)
 
 
 def chatglm(name, hidden, ffn, heads, kv_heads, head_dim, layers=2, vocab=272, rope_ratio=1.0,
             must_matter=()):
     config = {
-        "architectures": [FOLDERS_ALONE["chatglm"]], "model_type": "chatglm",
+        "architectures": [OWN_CODE["chatglm"]], "model_type": "chatglm",
         "hidden_size": hidden, "ffn_hidden_size": ffn, "num_layers": layers,
         "num_attention_heads": heads, "multi_query_attention": True,
         "multi_query_group_num": kv_heads, "kv_channels": head_dim, "padded_vocab_size": vocab,
@@ -100,7 +102,7 @@ def chatglm(name, hidden, ffn, heads, kv_heads, head_dim, layers=2, vocab=272, r
         "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 258,
         "torch_dtype": "float32",
     }
-    return Model(name, config, gguf_forms=(), must_matter=must_matter, no_gguf=NO_READER)
+    return Model(name, config, must_matter=must_matter)
 
 
 MODELS = [

@@ -20,13 +20,15 @@ MIXED = {"token_embd": "q5_0", "attn_q": "q4_k", "attn_k": "q8_0", "attn_v": "q6
          "output": "f16", "ffn_gate_exps": "q4_1", "ffn_up_exps": "q5_1", "ffn_down_exps": "q6_k"}
 ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "qwen2_moe": "qwen2moe",
                  "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
-                 "glm4_moe_lite": "deepseek2"}  # others as model_type
+                 "glm4_moe_lite": "deepseek2", "glm": "chatglm"}  # others as model_type
 LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
                "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
                "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
                "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm",
                "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-               "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp",
+               "mlp.gate_up_proj": "ffn_up", "self_attention.query_key_value": "attn_qkv",
+               "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
+               "mlp.dense_4h_to_h": "ffn_down", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp",
                "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
                "mlp.shared_expert.up_proj": "ffn_up_shexp",
                "mlp.shared_expert.down_proj": "ffn_down_shexp",
@@ -39,14 +41,17 @@ LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
                "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
 EXPERT_PARTS = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up",
                 "down_proj": "down"}
-TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+             "transformer.embedding.word_embeddings": "token_embd",
+             "transformer.encoder.final_layernorm": "output_norm",
+             "transformer.output_layer": "output"}
 
 
 def gguf_name(hf_name):
     stem, kind = hf_name.rsplit(".", 1)
     if stem in TOP_NAMES:
         return f"{TOP_NAMES[stem]}.{kind}"
-    _, _, layer, rest = stem.split(".", 3)
+    layer, rest = stem.split(".layers.", 1)[1].split(".", 1)
     if kind == "e_score_correction_bias":
         return f"blk.{layer}.exp_probs_b.bias"
     if ".experts." in rest:
@@ -112,14 +117,17 @@ def keys(model):
     config, scaling = model.config, rope(model)
     arch = ARCHITECTURES.get(config["model_type"], config["model_type"])
     theta = scaling.get("rope_theta", config.get("rope_theta"))
+    if "rope_ratio" in config:
+        theta = 10000.0 * config["rope_ratio"]
     found = [
         ["general.architecture", "string", arch],
         ["general.type", "string", "model"],
         ["general.name", "string", model.name],
-        [f"{arch}.block_count", "u32", config["num_hidden_layers"]],
-        [f"{arch}.context_length", "u32", config["max_position_embeddings"]],
+        [f"{arch}.block_count", "u32", model.first_of("num_hidden_layers", "num_layers")],
+        [f"{arch}.context_length", "u32", model.first_of("max_position_embeddings", "seq_length")],
         [f"{arch}.embedding_length", "u32", config["hidden_size"]],
-        [f"{arch}.feed_forward_length", "u32", config["intermediate_size"]],
+        [f"{arch}.feed_forward_length", "u32",
+         model.first_of("intermediate_size", "ffn_hidden_size")],
         [f"{arch}.attention.head_count", "u32", model.heads],
     ]
     latent, split = "kv_lora_rank" in config, model.split_latent
@@ -137,7 +145,8 @@ def keys(model):
     found += [
         [f"{arch}.rope.freq_base", "f32", theta],
         # The converter's f32 of 1e-5; the exact decimal is the same number here and in C++.
-        [f"{arch}.attention.layer_norm_rms_epsilon", "f32", config["rms_norm_eps"]],
+        [f"{arch}.attention.layer_norm_rms_epsilon", "f32",
+         model.first_of("rms_norm_eps", "layernorm_epsilon")],
     ]
     if "mscale_all_dim" in scaling:
         found += [[f"{arch}.rope.scaling.yarn_log_multiplier", "f32",
@@ -150,12 +159,14 @@ def keys(model):
     if "shared_expert_intermediate_size" in config:
         found += [[f"{arch}.expert_shared_feed_forward_length", "u32",
                    config["shared_expert_intermediate_size"]]]
-    if "head_dim" in config:
+    if "head_dim" in config or "kv_channels" in config:
         found += [[f"{arch}.attention.key_length", "u32", model.head_dim],
                   [f"{arch}.attention.value_length", "u32", model.head_dim]]
+    if arch == "chatglm":
+        found += [["chatglm.rope.dimension_count", "u32", model.head_dim // 2]]
     found += [["general.file_type", "file_type", 0]]
     if arch == "llama":
-        found += [["llama.vocab_size", "u32", config["vocab_size"]],
+        found += [["llama.vocab_size", "u32", model.vocab],
                   ["llama.rope.dimension_count", "u32", model.head_dim]]
     if config["model_type"] == "mistral":
         found += [["llama.attention.sliding_window", "u32", config["sliding_window"]]]
@@ -232,7 +243,7 @@ def write(path, plan, specs, seed, model, form):
     """Writes the file; returns what it holds by Hugging Face name, dequantized by PyPI gguf."""
     arch = next(value for key, _, value in plan["keys"] if key == "general.architecture")
     writer = gguf.GGUFWriter(path, arch)
-    tokens, types = tokenizer.gguf_tokens(model.config["vocab_size"])
+    tokens, types = tokenizer.gguf_tokens(model.vocab)
     arrays = {"tokens": tokens, "token_types": types,
               "merges": [" ".join(pair) for pair in tokenizer.MERGES]}
     add = {"string": writer.add_string, "u32": writer.add_uint32, "f32": writer.add_float32,

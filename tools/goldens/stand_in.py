@@ -101,6 +101,12 @@ def write(work, model, specs, seed):
     return folder
 
 
+def weights_of(model, weights):
+    """Weights by the model's own names, as the model that transformers loads calls them."""
+    known = FAMILIES.get(model.config["model_type"])
+    return known[1](model, weights) if known else weights
+
+
 def changed(model, change):
     """The configuration that transformers loads, with a change of the model's own."""
     config = {**model.config, **change}

@@ -16,6 +16,7 @@ struct GgufTraits {
   // llama.cpp's converter interleaves the rotary pairs of Llama, and leaves the others'.
   ops::RopePairing pairing = ops::RopePairing::half;
   bool qk_norm = false;
+  bool turns_parts = false;   // RoPE may turn a part of each head, in pairs of neighbours
   bool rope_factors = false;  // a tensor of frequency divisors is allowed
   std::string_view column;    // of gguf_keys(); empty: the architecture
   ops::RouteWeight expert_weight = ops::RouteWeight::normalised;

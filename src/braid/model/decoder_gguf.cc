@@ -100,7 +100,8 @@ ops::RopeAttrs read_rope(const Keys& keys, const std::string& path, int64_t head
   return rope;
 }
 
-void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path) {
+void check_heads(const Keys& keys, const ModelConfig& c, bool turns_parts,
+                 const std::string& path) {
   const int64_t values = keys.find<int64_t>("attention.value_length").value_or(c.D);
   if (values != c.D) {
     fail(ErrorCode::kUnsupported,
@@ -108,7 +109,7 @@ void check_heads(const Keys& keys, const ModelConfig& c, const std::string& path
          keys.full("attention.value_length"), values, c.D);
   }
   // llama.cpp refuses this as well.
-  if (c.rope.pairing == ops::RopePairing::interleaved && c.rope.rotary_dim != c.D) {
+  if (!turns_parts && c.rope.pairing == ops::RopePairing::interleaved && c.rope.rotary_dim != c.D) {
     fail(ErrorCode::kUnsupported, "{}: {} is {}, a llama turns whole heads of {}", path,
          keys.full("rope.dimension_count"), c.rope.rotary_dim, c.D);
   }
@@ -238,7 +239,7 @@ ModelConfig gguf_config(const GgufFile& file, const GgufTraits& traits) {
     c.experts->choice_bias = has(fmt::format("layers.{}.mlp.choice.bias", sparse));
   }
   check_config(c, file.path());
-  if (!c.latent) check_heads(keys, c, file.path());
+  if (!c.latent) check_heads(keys, c, traits.turns_parts, file.path());
   c.windows.assign(c.layers, 0);
   return c;
 }

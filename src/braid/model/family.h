@@ -39,7 +39,6 @@ struct ExpertNames {
 
 // Rows of a file's tensor that make a weight, in order, for tensors with several weights.
 struct PackedRows {
-  std::string tensor;
   std::vector<Range> rows;
   int64_t tensor_rows = 0;  // that the tensor has to have
 };
@@ -70,10 +69,10 @@ struct ModelFamily {
   // For families that share a GGUF architecture: whether a file with the architecture belongs to
   // this family.
   bool (*gguf_takes)(const GgufFile& file) = nullptr;
-  // The tensor in a folder, and its rows, that hold a weight; nothing: hf_name is the weight's own
-  // tensor. Null: no weight is packed.
-  std::optional<PackedRows> (*hf_packed)(const ModelConfig& config,
-                                         std::string_view canonical) = nullptr;
+  // A weight's rows in its tensor (gguf_name, hf_name), where other weights share the tensor;
+  // nothing: the tensor is the weight's own. Null: no weight is packed.
+  std::optional<PackedRows> (*packed)(const ModelConfig& config,
+                                      std::string_view canonical) = nullptr;
   // Layers behind the last layer predict further tokens: these layers are not used.
   bool predicts = false;
   ExpertNames hf_experts = {};

@@ -29,20 +29,36 @@ std::string chat_name(std::string_view canonical) {
   return decoder::name_by(kChatNames, "transformer.encoder.layers.", canonical);
 }
 
-// Gate, then up.
-std::optional<PackedRows> gate_up(const ModelConfig& c, std::string_view canonical,
-                                  std::string tensor) {
-  PackedRows packed{.tensor = std::move(tensor), .tensor_rows = 2 * c.F};
-  if (canonical.ends_with(".mlp.gate")) packed.rows = {{0, c.F}};
-  if (canonical.ends_with(".mlp.up")) packed.rows = {{c.F, 2 * c.F}};
-  return packed.rows.empty() ? std::nullopt : std::optional(std::move(packed));
+std::string replaced(std::string name, std::string_view from, std::string_view to) {
+  const size_t at = name.find(from);
+  return at == std::string::npos ? name : name.replace(at, from.size(), to);
 }
 
+std::string glm_name(std::string_view canonical) {
+  std::string name = decoder::hf_name(canonical);
+  for (const std::string_view part : {"mlp.gate_proj", "mlp.up_proj"}) {
+    name = replaced(std::move(name), part, "mlp.gate_up_proj");
+  }
+  return name;
+}
+
+std::string glm_gguf_name(std::string_view canonical) {
+  return replaced(decoder::gguf_name(canonical), "ffn_gate.", "ffn_up.");
+}
+
+std::string chat_gguf_name(std::string_view canonical) {
+  std::string name = glm_gguf_name(canonical);
+  for (const std::string_view part : {"attn_q.", "attn_k.", "attn_v."}) {
+    name = replaced(std::move(name), part, "attn_qkv.");
+  }
+  return name;
+}
+
+// Gate, then up.
 std::optional<PackedRows> glm_packed(const ModelConfig& c, std::string_view canonical) {
-  constexpr std::string_view kGate = ".mlp.gate", kUp = ".mlp.up";
-  if (!canonical.ends_with(kGate) && !canonical.ends_with(kUp)) return std::nullopt;
-  const std::string_view layer = canonical.substr(7, canonical.find('.', 7) - 7);
-  return gate_up(c, canonical, fmt::format("model.layers.{}.mlp.gate_up_proj.weight", layer));
+  if (canonical.ends_with(".mlp.gate")) return PackedRows{{{0, c.F}}, 2 * c.F};
+  if (canonical.ends_with(".mlp.up")) return PackedRows{{{c.F, 2 * c.F}}, 2 * c.F};
+  return std::nullopt;
 }
 
 // All query heads, then k, then v.
@@ -51,15 +67,23 @@ std::optional<PackedRows> chat_packed(const ModelConfig& c, std::string_view can
   const auto is = [&](std::string_view name) {
     return canonical.ends_with(name) || canonical.ends_with(fmt::format("{}.bias", name));
   };
-  const auto rows = [&](int64_t begin, int64_t end) {
-    return PackedRows{
-        .tensor = chat_name(canonical), .rows = {{begin, end}}, .tensor_rows = q + 2 * kv};
-  };
-  if (is(".attn.q")) return rows(0, q);
-  if (is(".attn.k")) return rows(q, q + kv);
-  if (is(".attn.v")) return rows(q + kv, q + 2 * kv);
-  if (is(".mlp.gate") || is(".mlp.up")) return gate_up(c, canonical, chat_name(canonical));
-  return std::nullopt;
+  if (is(".attn.q")) return PackedRows{{{0, q}}, q + 2 * kv};
+  if (is(".attn.k")) return PackedRows{{{q, q + kv}}, q + 2 * kv};
+  if (is(".attn.v")) return PackedRows{{{q + kv, q + 2 * kv}}, q + 2 * kv};
+  return glm_packed(c, canonical);
+}
+
+bool has(const GgufFile& file, std::string_view tensor) {
+  return file.contents().tensors.find(tensor) != nullptr;
+}
+
+// llama.cpp's converter calls both forms chatglm and keeps their rows: q, k and v are one tensor,
+// or apart.
+ModelConfig gguf_config(const GgufFile& file) {
+  ModelConfig c =
+      decoder::gguf_config(file, {.pairing = ops::RopePairing::interleaved, .turns_parts = true});
+  c.qkv_bias = c.qkv_bias || has(file, "blk.0.attn_qkv.bias");
+  return c;
 }
 
 ModelConfig glm_config(const JsonObject& config) {
@@ -103,26 +127,27 @@ ModelConfig chat_config(const JsonObject& config) {
 
 const ModelFamily kGlm = {
     .name = "glm",
-    .gguf_architectures = {},
+    .gguf_architectures = {"chatglm"},
     .hf_architectures = {"GlmForCausalLM"},
-    .gguf_config = nullptr,
+    .gguf_config = gguf_config,
     .hf_config = glm_config,
-    .gguf_name = decoder::gguf_name,
-    .hf_name = decoder::hf_name,
+    .gguf_name = glm_gguf_name,
+    .hf_name = glm_name,
     .forward = decoder::forward,
-    .hf_packed = glm_packed,
+    .packed = glm_packed,
 };
 
 const ModelFamily kChatGlm = {
     .name = "chatglm",
-    .gguf_architectures = {},
+    .gguf_architectures = {"chatglm"},
     .hf_architectures = {"ChatGLMModel", "ChatGLMForConditionalGeneration"},
-    .gguf_config = nullptr,
+    .gguf_config = gguf_config,
     .hf_config = chat_config,
-    .gguf_name = decoder::gguf_name,
+    .gguf_name = chat_gguf_name,
     .hf_name = chat_name,
     .forward = decoder::forward,
-    .hf_packed = chat_packed,
+    .gguf_takes = [](const GgufFile& file) { return has(file, "blk.0.attn_qkv.weight"); },
+    .packed = chat_packed,
 };
 
 }  // namespace braid

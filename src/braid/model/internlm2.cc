@@ -32,7 +32,7 @@ std::optional<PackedRows> packed(const ModelConfig& c, std::string_view canonica
   const int64_t group = c.Hq / c.Hkv;
   // Each KV head's group + 2 parts with D rows.
   const auto parts = [&](int64_t begin, int64_t end) {
-    PackedRows packed{.tensor = hf_name(canonical), .tensor_rows = (c.Hq + 2 * c.Hkv) * c.D};
+    PackedRows packed{.tensor_rows = (c.Hq + 2 * c.Hkv) * c.D};
     for (int64_t h = 0; h < c.Hkv; ++h) {
       const int64_t first = h * (group + 2);
       packed.rows.push_back({(first + begin) * c.D, (first + end) * c.D});
@@ -66,7 +66,7 @@ const ModelFamily kInternLm2 = {
     .gguf_name = decoder::gguf_name,
     .hf_name = hf_name,
     .forward = decoder::forward,
-    .hf_packed = packed,
+    .packed = packed,
 };
 
 }  // namespace braid

@@ -102,9 +102,7 @@ Model::Model(const std::string& path)
       config_(read_config(*file_, family_)) {
   stacked_ = std::make_unique<StackedWeights>(source(), family_, config_,
                                               std::holds_alternative<GgufFile>(*file_));
-  if (std::holds_alternative<HfFolder>(*file_)) {
-    packed_ = std::make_unique<PackedWeights>(source(), family_, config_);
-  }
+  packed_ = std::make_unique<PackedWeights>(source(), family_, config_);
   find_head();
   const Program program = smallest_forward();
   check_weights(program);
@@ -140,7 +138,9 @@ TensorView Model::weight(std::string_view canonical) const {
   }
   if (StackedWeights::names(canonical)) return stacked_->view(canonical);
   if (packed_) {
-    if (const auto packed = packed_->find(canonical)) return packed_->view(canonical, *packed);
+    if (const auto packed = packed_->find(canonical)) {
+      return packed_->view(canonical, file_name(canonical), *packed);
+    }
   }
   TensorView view = source().get(file_name(canonical));
   if (is_row(canonical) && view.shape.rank() == 1) view.shape = {1, view.shape[0]};
@@ -149,7 +149,9 @@ TensorView Model::weight(std::string_view canonical) const {
 
 TensorType Model::weight_type(std::string_view canonical) const {
   if (packed_) {
-    if (const auto packed = packed_->find(canonical)) return packed_->type(*packed);
+    if (const auto packed = packed_->find(canonical)) {
+      return packed_->type(file_name(canonical), *packed);
+    }
   }
   if (!random_) {
     return StackedWeights::names(canonical) ? stacked_->type(canonical)
@@ -217,13 +219,14 @@ void Model::check_weights(const Program& program) {
       count(value.name, type);
       continue;
     }
-    if (const auto packed = packed_ ? packed_->find(value.name) : std::nullopt) {
-      const TensorType type = packed_->type(*packed);
+    if (const auto packed = packed_->find(value.name)) {
+      std::string tensor = file_name(value.name);
+      const TensorType type = packed_->type(tensor, *packed);
       if (type.shape != value.type.shape) {
         fail(ErrorCode::kMalformed, "{}: rows of '{}' have shape {}, the model wants {}",
-             source().path(), packed->tensor, to_string(type.shape), to_string(value.type.shape));
+             source().path(), tensor, to_string(type.shape), to_string(value.type.shape));
       }
-      used.insert(packed->tensor);
+      used.insert(std::move(tensor));
       count(value.name, type);
       continue;
     }

@@ -12,7 +12,7 @@
 
 namespace braid {
 
-// Weights of a folder that share a tensor with others (ModelFamily::hf_packed), by canonical name.
+// Weights of a file that share a tensor with others (ModelFamily::packed), by canonical name.
 // A weight whose rows follow each other is a view into the file. Rows that lie apart are copied
 // when the weight is first asked for, as many bytes as the weight has. Thread-safe.
 class PackedWeights {
@@ -23,10 +23,11 @@ class PackedWeights {
 
   // A weight's place; nothing: the weight has its own tensor.
   std::optional<PackedRows> find(std::string_view canonical) const;
-  // Fails with kNotFound for a missing tensor, with kMalformed for another number of
-  // rows.
-  TensorType type(const PackedRows& packed) const;
-  TensorView view(std::string_view canonical, const PackedRows& packed) const;
+  // Both fail with kNotFound for a missing tensor, with kMalformed for another number of rows.
+  // `tensor` is the file's name of the tensor that holds the rows.
+  TensorType type(const std::string& tensor, const PackedRows& packed) const;
+  TensorView view(std::string_view canonical, const std::string& tensor,
+                  const PackedRows& packed) const;
 
  private:
   const WeightSource& source_;

@@ -197,7 +197,7 @@ TEST_P(GgufKeys, TensorsOfOtherFamiliesChangeNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GgufKeys,
                          testing::Values("llama", "qwen2", "qwen3", "mixtral", "qwen2moe",
-                                         "qwen3moe", "deepseek2"),
+                                         "qwen3moe", "deepseek2", "chatglm"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
