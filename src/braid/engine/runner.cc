@@ -17,25 +17,7 @@
 
 namespace braid {
 
-std::span<const Work> PlannedStep::works_of(int rank) const {
-  const size_t each = works.size() / static_cast<size_t>(groups);
-  const int ranks = bound->ranks() / groups;
-  return works.subspan(static_cast<size_t>(rank / ranks) * each, each);
-}
-
 namespace {
-
-// Run by a rank with its own thread: counts with this rank's share of the tokens.
-InlineVector<Extents, kMaxMicroBatches> counts_for(const PlannedStep& step, int rank) {
-  InlineVector<Extents, kMaxMicroBatches> counts;
-  const int ranks = step.bound->ranks() / step.groups;
-  for (const Work& work : step.works_of(rank)) {
-    Extents n = work.extents;
-    n.shard = step.inputs->rows_of(rank).value_or(even_part(n.token, ranks, rank % ranks).size());
-    counts.push_back(n);
-  }
-  return counts;
-}
 
 std::unique_ptr<World> make_world(const Model& model, const RunnerConfig& c,
                                   const std::vector<SequenceMesh>& meshes,
@@ -182,7 +164,7 @@ struct Runner::Impl {
     Executor& executor = *step.bound->executors[r];
     if (config.on_step) times[r].resize(executor.schedule().launches.size());
     step.inputs->write(executor, rank);
-    const auto counts = counts_for(step, rank);
+    const auto counts = step.counts_of(rank);
     if (prepares) {
       executor.prepare({counts.begin(), counts.size()});
       team.barrier();
@@ -209,7 +191,7 @@ struct Runner::Impl {
       Executor* const executor = step.bound->executors[r].get();
       if (executor == nullptr) continue;  // of another process
       step.inputs->write(*executor, r);
-      const auto counts = counts_for(step, r);
+      const auto counts = step.counts_of(r);
       executor->set_counts({counts.begin(), counts.size()});
     }
     return step.bound;
@@ -319,13 +301,21 @@ std::unique_ptr<TokenLoop> Runner::loop(LoopRequest request) {
   if (job) job->phase(job::Phase::steps);
   const bool masked = std::ranges::any_of(
       request.sequences, [](const LoopSequence& s) { return static_cast<bool>(s.mask); });
-  // In a job process 0 makes masks, and then samples from its logits.
-  if ((job && masked) || !samples_on_device() || !impl_->planner->loops_on_device()) {
+  const bool planned = !impl_->planner->loops_on_device();  // by the host, step by step
+  // In a job process 0 makes masks, and then samples from its logits. Planned steps are asked for
+  // by step().
+  const RunnerConfig& config = impl_->config;
+  const bool by_steps = planned && (job || masked || config.on_step || config.count_experts);
+  if ((job && masked) || by_steps || !samples_on_device()) {
     // Masks come from the callers' code, which a single thread calls.
     const bool at_once = samples_on_device() && !masked && n > 1;
     if (at_once && !impl_->samplers) impl_->samplers = HostLoop::make_pool();
     return std::make_unique<HostLoop>(*this, std::move(request), logits(),
                                       at_once ? impl_->samplers.get() : nullptr);
+  }
+  if (planned) {
+    const BoundForward& prompt = *impl_->last.bound;
+    return impl_->world->loop(std::move(request), prompt, prompt, *impl_->planner);
   }
   const auto make = [&](LoopRequest r) {
     impl_->looping = impl_->prepare_loop(r);

@@ -34,6 +34,8 @@ struct PlannedStep {
 
   // Of a rank's group.
   std::span<const Work> works_of(int rank) const;
+  // Of a rank's micro-batches, with its rows of the tokens.
+  InlineVector<Extents, kMaxMicroBatches> counts_of(int rank) const;
 
   explicit operator bool() const { return bound != nullptr; }
 };
@@ -54,8 +56,8 @@ class StepPlanner {
   virtual PlannedStep prepare(const Batch& batch) = 0;
   // The step that was prepared last has run.
   virtual void record() = 0;
-  // Whether a loop on the device can go on with the steps of a batch: else the host writes the
-  // inputs of each.
+  // Whether a loop on the device can go on with the steps of a batch. If not, the host prepares
+  // each step, and no step comes first.
   virtual bool loops_on_device() const { return true; }
   // A loop on the device writes the keys of a sequence into these pages from position `from` on.
   virtual void record_loop(std::span<const int32_t> pages, int64_t from) = 0;

@@ -57,9 +57,9 @@ class World {
 
   // Whether tokens are sampled on the device: loop() then makes the loops, else HostLoop does.
   virtual bool samples_on_device() const { return false; }
-  // A loop that stays on the device. `prompt` has made logits for the prompts' last tokens; `step`
-  // computes a token of each sequence, and its first inputs are these last tokens. `prompt`, `step`
-  // and the planner outlive the loop; the planner hears of pages that the loop takes.
+  // A loop with tokens that stay on the device. `prompt` has made logits for the prompts' last
+  // tokens; `step` computes a token of each sequence, its first inputs are these last tokens, and
+  // the planner hears of pages; or planner.loops_on_device() is false. All outlive the loop.
   virtual std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                           const BoundForward& step, StepPlanner& planner);
 

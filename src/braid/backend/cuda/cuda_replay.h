@@ -44,6 +44,7 @@ class CudaReplay : public Replay {
   // time, run with the step. prepare_put() makes the graph, and waits for all earlier work.
   void prepare_put(const Hooks& hooks);
   void put(const Hooks& hooks);
+  int64_t put_launches() const { return put_.launches; }  // likewise
 
   // Waits for everything in the streams.
   void finish();

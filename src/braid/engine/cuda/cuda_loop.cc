@@ -1,7 +1,5 @@
 #include "braid/engine/cuda/cuda_loop.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -12,20 +10,6 @@
 #include "braid/ops/input_names.h"
 
 namespace braid::cuda {
-namespace {
-
-CudaReplay& replay_of(Executor& executor) {
-  return dynamic_cast<CudaReplay&>(executor.replay());
-}
-
-// Of this thread alone.
-double cpu_now() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-}  // namespace
 
 CudaLoop::CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request, uint64_t& first,
                    StepPlanner& planner)
@@ -150,7 +134,7 @@ void CudaLoop::give_masks() {
 
 void CudaLoop::enqueue() {
   const bool replayed = ready();
-  const double cpu_begin = cpu_now();
+  const double cpu_begin = thread_seconds();
   if (request_.trace) {
     trace_.emplace_back();
     trace_.back().host.enqueue_begin = steady_seconds();
@@ -170,7 +154,7 @@ void CudaLoop::enqueue() {
   ++step_;
   if (!replayed) return;
   ++stats_.steps;
-  cpu_seconds_ += cpu_now() - cpu_begin;
+  cpu_seconds_ += thread_seconds() - cpu_begin;
 }
 
 // Records the begin or the end of the newest step on the first rank's device.

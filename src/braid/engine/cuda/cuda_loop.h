@@ -3,24 +3,11 @@
 #include <optional>
 #include <vector>
 
-#include "braid/backend/cuda/cuda_replay.h"
-#include "braid/engine/cuda/device_sampler.h"
-#include "braid/engine/rank.h"
+#include "braid/engine/cuda/loop_rank.h"
 #include "braid/engine/step_planner.h"
 #include "braid/engine/token_loop.h"
-#include "braid/runtime/executor.h"
 
 namespace braid::cuda {
-
-// A rank's part of a CudaLoop.
-struct LoopRank {
-  Rank* rank = nullptr;
-  CudaBackend* backend = nullptr;
-  DeviceSampler* sampler = nullptr;
-  Executor* prompt = nullptr;  // holds logits of the prompts' last tokens
-  Executor* step = nullptr;    // computes a token for each sequence; inputs are written for the
-                               // first tokens after the prompts
-};
 
 // Decodes on the device: each step samples tokens, and the next step starts from the device's
 // tokens. The host reads tokens a step behind. A step is a single graph per rank. Masks of a step

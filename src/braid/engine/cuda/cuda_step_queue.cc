@@ -5,16 +5,10 @@
 #include "braid/base/clock.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/engine/cuda/loop_rank.h"
 #include "braid/ops/input_names.h"
 
 namespace braid::cuda {
-namespace {
-
-CudaReplay& replay_of(Executor& executor) {
-  return dynamic_cast<CudaReplay&>(executor.replay());
-}
-
-}  // namespace
 
 CudaStepQueue::CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOptions& options,
                              const PlanSize& plan)

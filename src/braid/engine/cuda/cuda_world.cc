@@ -9,6 +9,7 @@
 #include "braid/engine/cuda/cuda_step_queue.h"
 #include "braid/engine/cuda/device_weights.h"
 #include "braid/engine/cuda/gpu_fabric.h"
+#include "braid/engine/cuda/planned_loop.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/gpu_identity.h"
 #include "braid/engine/plan_agreement.h"
@@ -154,6 +155,7 @@ class CudaWorld : public World {
 
   std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                   const BoundForward& step, StepPlanner& planner) override {
+    if (!planner.loops_on_device()) return planned_loop(std::move(request), prompt, planner);
     std::vector<cuda::LoopRank> ranks;
     for (size_t r = 0; r < step.executors.size(); ++r) {  // ranks that divide tokens: rank 0 alone
       Executor* const executor = step.executors[r].get();
@@ -192,6 +194,23 @@ class CudaWorld : public World {
                                  .device_deadline = device_deadline,
                                  .links = config.links,
                                  .share_devices = true});
+  }
+
+  std::unique_ptr<TokenLoop> planned_loop(LoopRequest request, const BoundForward& prompt,
+                                          StepPlanner& planner) {
+    const int64_t rows = row_capacity(std::ssize(request.sequences));
+    const Shape logits{rows, prompt.executors[0]->output(0).cols()};
+    std::vector<cuda::LoopRank> ranks;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      CudaRank& rank = *ranks_[r];
+      ranks.push_back(
+          {.rank = &rank,
+           .backend = &rank.cuda_backend(),
+           .sampler = &rank.sampler(logits),
+           .prompt = r < prompt.executors.size() ? prompt.executors[r].get() : nullptr});
+    }
+    return std::make_unique<cuda::PlannedLoop>(std::move(ranks), std::move(request), next_step_,
+                                               planner);
   }
 
   void compare(const PlannedForward& planned) override {

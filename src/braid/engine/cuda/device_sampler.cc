@@ -6,7 +6,9 @@
 #include <limits>
 
 #include "braid/base/math.h"
+#include "braid/engine/cuda/wait_for_device.h"
 #include "braid/kernels/cuda/sampling/device/counts.h"
+#include "braid/kernels/cuda/sampling/device/take_tokens.h"
 
 namespace braid::cuda {
 namespace {
@@ -52,6 +54,7 @@ DeviceSampler::DeviceSampler(CudaBackend& backend, int64_t vocab, int64_t capaci
       masks_(backend.allocate_staging(capacity * static_cast<int64_t>(mask_words_) * 4)),
       mask_ready_(backend.allocate_staging(capacity * 8)),
       ids_(backend.allocate_staging(kStagedIds * 4)),
+      taken_(backend.allocate_staging(8)),
       workspace_(backend.allocate(static_cast<int64_t>(workspace_bytes(desc_, config_)))),
       ring_(kRing, desc_.capacity, kMostAlternatives) {
   prepare_sampling(desc_, config_);
@@ -74,6 +77,7 @@ void DeviceSampler::begin(std::span<const LoopSlot> slots, int mask_deadline_ms,
   states_.upload(stream);
   count_prompts(slots);
   check_cuda(cudaStreamSynchronize(stream), "a sampler");
+  *taken() = first;
 }
 
 // Kernels read the ids in staging memory; a sequence without repetition penalties needs none.
@@ -128,6 +132,22 @@ void DeviceSampler::advance(AdvanceParams inputs, const LaunchContext& context) 
   inputs.rows = &counters_.device()->rows;
   inputs.capacity = desc_.capacity;
   braid::cuda::advance(inputs, context);
+}
+
+void DeviceSampler::take(const TensorView& token_ids, const LaunchContext& context) const {
+  take_tokens({.sampled = reinterpret_cast<const int32_t*>(tokens_->data()),
+               .capacity = desc_.capacity,
+               .token_ids = token_ids.as<int32_t>(),
+               .tokens = token_ids.shape.elems(),
+               .step = &counters_.device()->step,
+               .taken = reinterpret_cast<uint2*>(taken_->data())},
+              context);
+}
+
+void DeviceSampler::wait_taken(uint64_t step) const {
+  wait_for_device(
+      backend_, [&] { return std::atomic_ref(*taken()).load(std::memory_order_acquire) >= step; },
+      "the begin of a step");
 }
 
 void DeviceSampler::allow(uint64_t step, size_t sequence, std::span<const uint32_t> mask) {

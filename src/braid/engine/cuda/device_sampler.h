@@ -31,6 +31,13 @@ class DeviceSampler {
   // addresses.
   void advance(AdvanceParams inputs, const LaunchContext& context) const;
 
+  // The same where the host writes the inputs of each step, with token id -1 - s in place of the
+  // token that sequence s gets: enqueues the step's begin, after the upload of all inputs.
+  void take(const TensorView& token_ids, const LaunchContext& context) const;
+  // Waits until a step, and thus each step before, has read its inputs; the step before the first
+  // has. Fails as wait() does.
+  void wait_taken(uint64_t step) const;
+
   // Gives a step the mask of a sequence; the mask before was used.
   void allow(uint64_t step, size_t sequence, std::span<const uint32_t> mask);
   // Releases every step that waits for a mask.
@@ -61,6 +68,7 @@ class DeviceSampler {
   };
 
   uint64_t* mask_ready() const { return reinterpret_cast<uint64_t*>(mask_ready_->data()); }
+  uint64_t* taken() const { return reinterpret_cast<uint64_t*>(taken_->data()); }
   uint32_t* masks() const { return reinterpret_cast<uint32_t*>(masks_->data()); }
   void count_prompts(std::span<const LoopSlot> slots) const;
 
@@ -77,6 +85,7 @@ class DeviceSampler {
   std::unique_ptr<DeviceMemory> masks_;       // pinned u32 [S, mask_words_]
   std::unique_ptr<DeviceMemory> mask_ready_;  // pinned u64 [S]
   std::unique_ptr<DeviceMemory> ids_;         // pinned i32 [kStagedIds]: prompts on their way
+  std::unique_ptr<DeviceMemory> taken_;       // pinned u64 of take()
   std::unique_ptr<DeviceMemory> workspace_;
   SampleRing ring_;
 };

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <thread>
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/engine/cuda/wait_for_device.h"
 #include "braid/kernels/cuda/sampling/device/counts.h"
 
 namespace braid::cuda {
@@ -17,7 +16,6 @@ namespace {
 constexpr int kMostAlternatives = 1000;
 constexpr int64_t kMostCounted = 128;      // sequences with penalties at once
 constexpr int64_t kMostJoinBiases = 8192;  // all sequences that join in the same step
-constexpr std::chrono::seconds kDeadline{120};
 
 SamplerParams params_of(const SamplingParams& p) {
   SamplerParams params{.temperature = p.temperature,
@@ -206,6 +204,7 @@ void SlotSampler::begin(const TensorView& token_ids, const LaunchContext& contex
               .counts_rows = as<int32_t>(counts_rows_),
               .biases = as<SampleBias>(biases_),
               .slot_tokens = as<const int32_t>(slot_tokens_),
+              .slots = static_cast<int32_t>(slots_),
               .token_ids = token_ids.as<int32_t>()},
              context);
 }
@@ -241,23 +240,9 @@ void SlotSampler::sample(const TensorView& logits, const LaunchContext& context)
   braid::cuda::sample(call, config, context);
 }
 
-void SlotSampler::wait_until(const std::function<bool()>& done, const char* what) const {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  for (int64_t spins = 0; !done(); ++spins) {
-    if (spins < 1000) continue;
-    std::this_thread::yield();
-    if (spins % 4096 != 0) continue;
-    backend_.check();
-    if (Clock::now() - begin > kDeadline) {
-      fail(ErrorCode::kDeadline, "cuda:{}: {} did not come within {} s", backend_.device().id, what,
-           kDeadline.count());
-    }
-  }
-}
-
 void SlotSampler::wait_taken(uint64_t steps) const {
-  wait_until(
+  wait_for_device(
+      backend_,
       [&] {
         return std::atomic_ref(*as<uint64_t>(taken_)).load(std::memory_order_acquire) >= steps;
       },
@@ -270,7 +255,8 @@ void SlotSampler::wait(uint64_t step, std::span<const int32_t> row_slots,
   for (size_t r = 0; r < row_slots.size(); ++r) {
     if (row_slots[r] < 0) continue;
     const auto row = static_cast<int32_t>(r);
-    wait_until([&] { return ring_.ready(step, row); }, "a token");
+    wait_for_device(
+        backend_, [&] { return ring_.ready(step, row); }, "a token");
     // A kernel's expired wait gives a token too, from void logits.
     if (tokens.empty()) backend_.check_job();
     const SampleRecord& record = ring_.record(step, row);

@@ -61,7 +61,6 @@ class SlotSampler {
   }
   // `used`: of ids_in_ by this step.
   void count(const Join& join, int64_t& used) const;
-  void wait_until(const std::function<bool()>& done, const char* what) const;
   SamplingConfig config_for(int64_t rows) const;
 
   CudaBackend& backend_;

@@ -2,6 +2,7 @@
 
 #include "backend/cuda/sampling/sample_case.h"
 #include "braid/kernels/cuda/sampling/device/advance.h"
+#include "braid/kernels/cuda/sampling/device/take_tokens.h"
 
 namespace braid::cuda::test {
 namespace {
@@ -62,6 +63,43 @@ TEST(Advance, InputsOfTheNextStep) {
       EXPECT_EQ(
           slots[s],
           missing ? -1 : table[s * kStride + static_cast<size_t>(page)] * kPage + position % kPage);
+    }
+  }
+}
+
+// The host's inputs name sequences whose tokens it does not know; other ids stay, also ids that
+// name no sequence.
+TEST(TakeTokens, PutsSampledTokensIntoTheInputs) {
+  REQUIRE_DEVICE();
+  for (const int capacity : {1, 4, 64}) {
+    for (const size_t n : {size_t{1}, size_t{9}, size_t{300}}) {
+      SCOPED_TRACE(fmt::format("{} tokens, {} sequences at most", n, capacity));
+      std::vector<int32_t> sampled, ids;
+      for (int s = 0; s < capacity; ++s) sampled.push_back(1000 + s);
+      for (size_t t = 0; t < n; ++t) {
+        const auto id = static_cast<int32_t>(t);
+        ids.push_back(t % 3 == 1 ? id : -1 - id * 7 % (capacity + 1));
+      }
+      const DeviceArray<int32_t> sampled_d(sampled), ids_d(ids);
+      const DeviceArray<uint64_t> step_d(std::vector<uint64_t>{0xffffffff});
+      uint64_t* taken = nullptr;
+      check_cuda(cudaMallocHost(&taken, sizeof(uint64_t)), "pinned");
+      *taken = 7;
+      take_tokens({.sampled = sampled_d.data(),
+                   .capacity = capacity,
+                   .token_ids = ids_d.data(),
+                   .tokens = static_cast<int64_t>(n),
+                   .step = step_d.data(),
+                   .taken = reinterpret_cast<uint2*>(taken)},
+                  {});
+      const std::vector<int32_t> got = ids_d.get();
+      EXPECT_EQ(step_d.get()[0], uint64_t{1} << 32);
+      EXPECT_EQ(*taken, uint64_t{1} << 32);
+      check_cuda(cudaFreeHost(taken), "pinned");
+      for (size_t t = 0; t < n; ++t) {
+        const int32_t s = -1 - ids[t];
+        EXPECT_EQ(got[t], s >= 0 && s < capacity ? 1000 + s : ids[t]) << t;
+      }
     }
   }
 }

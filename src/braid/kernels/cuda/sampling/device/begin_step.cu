@@ -1,6 +1,6 @@
 #include "braid/base/error.h"
-#include "braid/kernels/cuda/ptx/system.h"
 #include "braid/kernels/cuda/sampling/device/begin_step.h"
+#include "braid/kernels/cuda/sampling/device/sampled_ids.cuh"
 
 namespace braid::cuda {
 namespace {
@@ -25,19 +25,13 @@ __global__ __launch_bounds__(kThreads) void begin_step_kernel(const __grid_const
       biases[i] = p.biases_in[join.first_bias + i];
     }
   }
-  const int64_t tokens = p.sampling->tokens;
-  for (int64_t t = thread; t < tokens; t += kThreads) {
-    const int32_t id = p.token_ids[t];
-    if (id < 0) p.token_ids[t] = p.slot_tokens[-1 - id];
-  }
+  put_sampled(p.token_ids, p.sampling->tokens, p.slot_tokens, p.slots, kThreads);
   __syncthreads();
   if (thread != 0) return;
   *p.rows = rows;
   const uint64_t step = *p.step + 1;
   *p.step = step;
-  __threadfence_system();
-  ptx::store_relaxed_system(
-      p.taken, {static_cast<uint32_t>(step + 1), static_cast<uint32_t>((step + 1) >> 32)});
+  tell_taken(p.taken, step + 1);
 }
 
 }  // namespace
@@ -46,7 +40,7 @@ __global__ __launch_bounds__(kThreads) void begin_step_kernel(const __grid_const
 void begin_step(const BeginStep& p, LaunchContext context) {
   BRAID_CHECK(p.sampling && p.row_slots_in && p.joins && p.biases_in && p.taken && p.step &&
               p.rows && p.row_slots && p.params && p.states && p.counts_rows && p.biases &&
-              p.slot_tokens && p.token_ids);
+              p.slot_tokens && p.slots > 0 && p.token_ids);
   launch_kernel({context.stream, false}, begin_step_kernel, dim3(1), dim3(kThreads), 0, p);
 }
 

@@ -42,7 +42,8 @@ struct BeginStep {
   int32_t* counts_rows = nullptr;        // [slots]
   SampleBias* biases = nullptr;          // [slots, kMaxBiases]
   const int32_t* slot_tokens = nullptr;  // [slots]
-  int32_t* token_ids = nullptr;          // [T]: -1 - s becomes slot_tokens[s]
+  int32_t slots = 0;
+  int32_t* token_ids = nullptr;  // [T]: -1 - s becomes slot_tokens[s]
 };
 
 // One small kernel; capturable.
