@@ -74,12 +74,12 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
         std::max(divides ? room.context : kStepTokens, limits_.max_running + cache.page_size);
   }
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
-  loop_ = std::make_unique<RequestLoop>(
-      *runner_, loaded_->tokenizer, model.config().V, cache.kv_dtype, limits_,
-      StepQueueOptions{.graph_bytes = limits.graph_bytes,
-                       .on_host = limits.sample_on_host || divides,
-                       .say = limits.say,
-                       .on_step = limits.on_step});
+  loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,
+                                        cache.kv_dtype, limits_,
+                                        StepQueueOptions{.graph_bytes = limits.graph_bytes,
+                                                         .on_host = limits.sample_on_host,
+                                                         .say = limits.say,
+                                                         .on_step = limits.on_step});
 }
 
 Engine::~Engine() = default;

@@ -332,6 +332,8 @@ bool Runner::samples_on_device() const {
 std::unique_ptr<StepQueue> Runner::step_queue(const StepQueueOptions& options) {
   back_pages(impl_->config.cache.pages);
   if (options.on_host || !samples_on_device()) return std::make_unique<HostStepQueue>(*this);
+  const bool divides = impl_->config.sp && impl_->config.tp > 1;
+  if (divides) return impl_->world->step_queue(options, *this);
   return impl_->world->step_queue(options, [this, context = options.context](const StepSize& size) {
     return impl_->planner->plan_size(size, context);
   });

@@ -92,7 +92,8 @@ class Runner {
   bool samples_on_device() const;
   // Steps over many sequences that come and go, for a single thread. The runner outlives the queue
   // and computes nothing else meanwhile. Every page of the KV cache takes its memory first, as in
-  // back_pages(). On devices, plans and captures every step within the options.
+  // back_pages(). On devices that do not divide tokens, plans and captures every step within the
+  // options.
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options);
 
   // The last step's launches, by rank: for people and for traces. `times` need config.on_step. A

@@ -19,6 +19,11 @@ std::unique_ptr<StepQueue> World::step_queue(const StepQueueOptions&, const Plan
   return nullptr;
 }
 
+std::unique_ptr<StepQueue> World::step_queue(const StepQueueOptions&, Runner&) {
+  BRAID_CHECK(false, "these ranks sample on the host");
+  return nullptr;
+}
+
 std::vector<const KernelCatalog*> World::catalogs(int ranks) {
   std::vector<const KernelCatalog*> catalogs;
   const int first = fabric().first_rank(), end = first + fabric().ranks_here();

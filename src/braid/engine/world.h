@@ -16,6 +16,7 @@
 
 namespace braid {
 
+class Runner;
 class StepQueue;
 struct BoundForward;
 struct ContextKey;
@@ -68,6 +69,8 @@ class World {
   using PlanSize = std::function<std::shared_ptr<BoundForward>(const StepSize& size)>;
   virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
                                                 const PlanSize& plan);
+  // The same for steps that `runner`, which outlives the queue, plans one by one.
+  virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options, Runner& runner);
 
   // Kernels of the first `ranks` ranks, for planning: WorldConfig's, else those of live ranks.
   // Another process' ranks then count as having this process' kernels.

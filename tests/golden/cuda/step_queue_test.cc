@@ -262,6 +262,56 @@ TEST_P(StepQueueTest, LogitsOfAPromptAreTheSameOnTheDeviceAndOnTheHost) {
   EXPECT_TRUE(copied == host);
 }
 
+// Ranks that divide tokens, with keys apart or together: rank 0's device samples what the host
+// would, for long prompts and short ones, and with biases and penalties.
+TEST(SampledStepQueue, AnswersAreThoseOfTheHost) {
+  if (const char* why = cannot_run(2)) GTEST_SKIP() << why;
+  const Folder folder("sampled_queue");
+  write_hf_folder(load_random_model("smollm2"), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const int64_t vocabulary = loaded.model.config().V;
+  for (const bool apart : {true, false}) {
+    SCOPED_TRACE(apart ? "keys apart" : "keys together");
+    RunnerConfig config = cuda_runner(2);
+    config.sp = SequenceParallel{.mode = SpMode::ring, .degrees = {}, .apart = apart};
+    config.cache.pages_per_sequence = kSequencePages;
+    const SchedulerConfig c{.pages = kPages,
+                            .page_size = kPageSize,
+                            .max_context = kSequencePages * kPageSize,
+                            .max_running = 6,
+                            .max_step_tokens = 256,
+                            .groups = apart ? 2 : 1,
+                            .prompts_alone = true,
+                            .own_prompt = apart ? 20 : 0};
+    const auto answers = [&](bool on_host) {
+      Runner runner(loaded.model, config);  // whose keys lie where another's do
+      RequestLoop loop(runner, loaded.tokenizer, vocabulary, DType::bf16, c,
+                       StepQueueOptions{.on_host = on_host});
+      std::vector<Answer> all;
+      for (const int64_t length : {5, 61, 1}) {
+        AnswerRequest request{.prompt = {},
+                              .max_tokens = 24,
+                              .sampling = {.repetition_penalty = 1.2f, .logprobs = 1},
+                              .ignore_eos = true};
+        for (int32_t i = 0; i < length; ++i) request.prompt.push_back((i * 7 + 3) % 90);
+        request.sampling.logit_bias = {{5, 2.f}, {9, -3.f}};
+        all.push_back(answer(loop, request));
+      }
+      EXPECT_TRUE(loop.drain(60));
+      return all;
+    };
+    const std::vector<Answer> want = answers(true), got = answers(false);
+    for (size_t a = 0; a < want.size(); ++a) {
+      ASSERT_FALSE(got[a].end.error) << got[a].end.error->what();
+      ASSERT_EQ(got[a].tokens.size(), want[a].tokens.size()) << "answer " << a;
+      for (size_t i = 0; i < want[a].tokens.size(); ++i) {
+        ASSERT_EQ(got[a].tokens[i].id, want[a].tokens[i].id) << "token " << i << " of " << a;
+        EXPECT_NEAR(got[a].tokens[i].logprob, want[a].tokens[i].logprob, 1e-3);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, StepQueueTest, testing::Values(1, 2));
 
 }  // namespace

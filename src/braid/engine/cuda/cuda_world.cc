@@ -10,6 +10,7 @@
 #include "braid/engine/cuda/device_weights.h"
 #include "braid/engine/cuda/gpu_fabric.h"
 #include "braid/engine/cuda/planned_loop.h"
+#include "braid/engine/cuda/sampled_step_queue.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/gpu_identity.h"
 #include "braid/engine/plan_agreement.h"
@@ -179,6 +180,12 @@ class CudaWorld : public World {
       ranks.push_back({&rank->cuda_backend(), rank->slot_sampler(options)});
     }
     return std::make_unique<cuda::CudaStepQueue>(std::move(ranks), options, plan);
+  }
+
+  std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options, Runner& runner) override {
+    CudaRank& first = cuda_rank(0);
+    return std::make_unique<cuda::SampledStepQueue>(runner, first.cuda_backend(),
+                                                    first.slot_sampler(options), options.sequences);
   }
 
  private:
