@@ -6,11 +6,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "braid/backend/cuda/read_stream.h"
-#include "braid/kernels/cuda/decode/device/launch.h"
+#include "braid/kernels/cuda/decode/device/states.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
 #include "gpu_main.h"
 #include "graph_time.h"
@@ -81,7 +82,8 @@ double replay_seconds(const std::function<void(cudaStream_t)>& enqueue, double b
 }
 
 struct Options {
-  bool all = false;  // every candidate
+  bool all = false;     // every candidate
+  bool states = false;  // of queries over a rank's keys, in place of decode attention
   int page = 64;
   double budget = .03;  // seconds a measurement
   std::string json;
@@ -194,6 +196,86 @@ class Bench {
     }
   }
 
+  // States of Llama-3-8B's queries in a step over `ranks` ranks: of a guest with 65,536 keys on
+  // this rank and of absent guests, of eight own sequences with 1,056 keys each, apart and
+  // together.
+  void run_states(int ranks) {
+    constexpr int64_t kGuest = 65536, kOwn = 8, kOwnKeys = 1056, kHeads = 32, kKvHeads = 8,
+                      kD = 128;
+    constexpr int64_t kKeys = kGuest + kOwn * kOwnKeys;
+    std::vector<Range> guests(ranks), own(1), both;  // the first own row is a guest's place
+    guests[0] = {0, kGuest};
+    for (int64_t i = 0; i < kOwn; ++i) {
+      own.push_back({kGuest + i * kOwnKeys, kGuest + (i + 1) * kOwnKeys});
+    }
+    both = guests;
+    both.insert(both.end(), own.begin(), own.end());
+    std::vector<int32_t> places(kKeys);
+    for (int64_t i = 0; i < kKeys; ++i) places[i] = static_cast<int32_t>(i);
+    const DeviceArray<int32_t> slots(places);
+    const Shape cache{kKeys / 64, 64, kKvHeads, kD};
+    const int64_t cache_bytes = bytes_of({DType::bf16, cache});
+    const auto layers = static_cast<int>(arena_bytes_ / (2 * cache_bytes));
+    const auto us = [&](const std::vector<std::vector<Range>>& calls) {
+      struct Call {
+        DeviceArray<int32_t> rows, begin, end;
+        DeviceArray<uint16_t> q;
+        DeviceArray<float> out;
+        DecodeConfig config;
+        std::unique_ptr<DeviceArray<uint8_t>> workspace;
+        StateParams p;
+      };
+      std::vector<std::unique_ptr<Call>> made;
+      for (const std::vector<Range>& keys : calls) {
+        std::vector<int32_t> begin, end;
+        for (const Range& of : keys) {
+          begin.push_back(static_cast<int32_t>(of.begin));
+          end.push_back(static_cast<int32_t>(of.end));
+        }
+        const auto T = static_cast<int64_t>(keys.size());
+        const size_t rows = keys.size() * kHeads;
+        made.push_back(std::unique_ptr<Call>(new Call{
+            DeviceArray(std::vector<int32_t>(keys.size())), DeviceArray(begin), DeviceArray(end),
+            DeviceArray<uint16_t>(rows * kD), DeviceArray<float>(rows * (kD + 2))}));
+        Call& c = *made.back();
+        fill_random<<<32, 256>>>(reinterpret_cast<uint32_t*>(c.q.data), rows * kD / 2);
+        c.p.attrs.head_dim = kD;
+        c.p.attrs.group = kHeads / kKvHeads;
+        c.p.attrs.scale = 1.f / std::sqrt(static_cast<float>(kD));
+        c.p.q = make_view(reinterpret_cast<std::byte*>(c.q.data), DType::bf16, {1, T, kHeads, kD});
+        c.p.slots = make_view(reinterpret_cast<std::byte*>(slots.data), DType::i32, {1, kKeys});
+        c.p.rows = c.rows.data, c.p.begin = c.begin.data, c.p.end = c.end.data;
+        c.p.out = c.out.data;
+        c.p.history_ready = true;
+        const DecodeDesc d = state_desc(c.p.attrs, {DType::bf16, c.p.q.shape}, {DType::bf16, cache},
+                                        {DType::i32, c.p.slots.shape});
+        prepare_attention_states(d);
+        c.config = choose(d, decode_device());
+        c.workspace = std::make_unique<DeviceArray<uint8_t>>(c.config.workspace_bytes);
+        check_cuda(cudaMemset(c.workspace->data, 0, c.config.workspace_bytes), "workspace");
+        c.p.workspace = c.workspace->data;
+      }
+      return 1e6 / layers *
+             replay_seconds(
+                 [&](cudaStream_t stream) {
+                   const LaunchContext context{stream, true};
+                   for (int layer = 0; layer < layers; ++layer) {
+                     auto* at = reinterpret_cast<std::byte*>(arena_.data) + 2 * layer * cache_bytes;
+                     for (const auto& c : made) {
+                       launch_kernel(context, small_kernel, 32, 128, 0, sink_.data);
+                       c->p.k_cache = make_view(at, DType::bf16, cache);
+                       c->p.v_cache = make_view(at + cache_bytes, DType::bf16, cache);
+                       attention_states(c->p, c->config, context);
+                     }
+                   }
+                 },
+                 options_.budget);
+    };
+    std::printf("| %d | %.2f | %.2f | %.2f | %.2f |\n", ranks, us({guests}), us({own}),
+                us({own, guests}), us({both}));
+    std::fflush(stdout);
+  }
+
   void save() const {
     if (options_.json.empty()) return;
     std::FILE* file = std::fopen(options_.json.c_str(), "w");
@@ -220,6 +302,8 @@ int main(int argc, char** argv) {
     const auto value = [&] { return i + 1 < argc ? argv[++i] : ""; };
     if (arg == "--all") {
       options.all = true;
+    } else if (arg == "--states") {
+      options.states = true;
     } else if (arg == "--page") {
       options.page = std::atoi(value());
     } else if (arg == "--only") {
@@ -227,14 +311,21 @@ int main(int argc, char** argv) {
     } else if (arg == "--json") {
       options.json = value();
     } else {
-      std::fprintf(
-          stderr,
-          "bench_cuda_decode [--all] [--page N] [--only MODEL/BATCH/CONTEXT] [--json FILE]\n");
+      std::fprintf(stderr,
+                   "bench_cuda_decode [--all] [--states] [--page N] [--only MODEL/BATCH/CONTEXT] "
+                   "[--json FILE]\n");
       return 1;
     }
   }
   return gpu_main("bench_cuda_decode", [&] {
     Bench bench(options);
+    if (options.states) {
+      std::printf(
+          "States, us with a small launch before each call\n\n"
+          "| ranks | guest | own | own, then guest | both in a call |\n|---|---|---|---|---|\n");
+      for (int ranks : {2, 4, 8}) bench.run_states(ranks);
+      return 0;
+    }
     const double rate = bench.stream_rate();
     std::printf(
         "Read-only stream %.2f TB/s; pages of %d; us a layer in a captured chain: plain "

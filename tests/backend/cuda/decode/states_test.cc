@@ -15,9 +15,15 @@ namespace {
 TEST(States, EqualTheReference) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  std::vector<Range> few_of_many(41, Range{3, 3});  // of queries with keys
+  for (size_t t = 2; t < few_of_many.size(); t += 5) {
+    few_of_many[t] = {0, 50 + static_cast<int64_t>(t)};
+  }
   const std::vector<StateSpec> specs = {
       {.keys = {{0, 1}}},
       {.keys = {{0, 0}}},
+      {.keys = {{0, 0}, {2, 2}, {0, 0}}},
+      {.keys = few_of_many, .sequences = 3},
       {.keys = {{0, 0}, {0, 64}, {3, 65}, {0, 0}, {65, 65}}},
       {.head_dim = 64, .cache = DType::f16, .keys = {{5, 700}}},
       {.kv_heads = 8, .keys = {{0, 20000}}},

@@ -55,9 +55,11 @@ __device__ __forceinline__ SequenceWork work_of(const DecodeArgs& a, int, int32_
                                                 int32_t kv_len) {
   return sequence_work(a.shape, q_len, kv_len);
 }
+// None for a query without keys: write_keyless() has its states.
 __device__ __forceinline__ SequenceWork work_of(const StateArgs& a, int query, int32_t q_len,
                                                 int32_t kv_len) {
-  return sequence_work(a.shape, q_len, kv_len, a.begin[query]);
+  const int32_t begin = a.begin[query];
+  return sequence_work(a.shape, begin < kv_len ? q_len : 0, kv_len, begin);
 }
 
 template <class Args>
