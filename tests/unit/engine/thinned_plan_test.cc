@@ -12,8 +12,8 @@
 namespace braid {
 namespace {
 
-// Whether an attention of a prompt over 4 ranks waits inside, with kernels that can.
-bool waits_inside(const char* machines, const std::optional<KeyLevels>& levels) {
+// A prompt over 4 ranks, with kernels that can wait inside.
+PlannedForward planned(const char* machines, const std::optional<KeyLevels>& levels) {
   ModelShape shape =
       read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
   shape.config.layers = 3;
@@ -30,9 +30,13 @@ bool waits_inside(const char* machines, const std::optional<KeyLevels>& levels) 
                                sequence_mesh(SpMode::ring, topology, shape.config.Hq), {}, levels);
   const SequenceLayout tokens = even_zigzag_layout(1024, 4);
   const auto strategy = find_strategy("sequence_parallel");
-  const PlannedForward plan = planner.plan_tokens(
-      *strategy, tokens, tokens, key_for_tokens(tokens, tokens, 1).micro_batches[0]);
-  for (const Program& program : plan.programs) {
+  return planner.plan_tokens(*strategy, tokens, tokens,
+                             key_for_tokens(tokens, tokens, 1).micro_batches[0]);
+}
+
+// Whether an attention waits inside.
+bool waits_inside(const char* machines, const std::optional<KeyLevels>& levels) {
+  for (const Program& program : planned(machines, levels).programs) {
     for (const Op& op : program.ops) {
       if (op.def != &ops::kSegmentAttention) continue;
       if (op.attrs.as<ops::SegmentAttentionAttrs>().last_phase() > 0) return true;
@@ -49,6 +53,25 @@ TEST(ThinnedPlan, WaitsBetweenCallsForKeysOfOtherMachines) {
   EXPECT_FALSE(waits_inside("2x2", half));
   EXPECT_FALSE(waits_inside("4x1", half));
   EXPECT_TRUE(waits_inside("2x2", std::nullopt));
+}
+
+// Thinned keys of other ranks come while queries see their own rank's.
+TEST(ThinnedPlan, TransfersRunBesideOwnKeys) {
+  for (const char* machines : {"1x4", "2x2"}) {
+    const PlannedForward plan = planned(machines, key_levels({0.5}, {}, 4));
+    for (size_t r = 0; r < plan.programs.size(); ++r) {
+      int own = 0, pulled = 0;
+      for (const Launch& launch : plan.schedules[r].launches) {
+        const Op& op = plan.schedules[r].op(plan.programs[r], launch);
+        if (op.def != &ops::kSegmentAttention || !op.scope.starts_with("layers.1.")) continue;
+        const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+        own += !attrs.finalize && !attrs.load_state && launch.beside.pulls;
+        pulled += attrs.finalize && attrs.load_state && !launch.beside.pulls;
+      }
+      EXPECT_EQ(own, 1) << machines << ", rank " << r;
+      EXPECT_EQ(pulled, 1) << machines << ", rank " << r;
+    }
+  }
 }
 
 }  // namespace

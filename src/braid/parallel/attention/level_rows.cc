@@ -76,6 +76,30 @@ int64_t LevelRows::pulled_rows() const {
   return most;
 }
 
+std::vector<ReadRows> LevelRows::read(int rank) const {
+  std::vector<ReadRows> found;
+  int64_t row = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].rank != rank) continue;
+    for (int reader = 0; reader < P_; ++reader) {
+      const int64_t rows = reader == rank ? 0 : wanted(i, reader);
+      if (rows == 0) continue;
+      found.push_back({i, reader, row, rows});
+      row += rows;
+    }
+  }
+  return found;
+}
+
+int64_t LevelRows::inbox_rows() const {
+  int64_t most = 1;
+  for (int r = 0; r < P_; ++r) {
+    const std::vector<ReadRows> rows = read(r);
+    if (!rows.empty()) most = std::max(most, rows.back().row + rows.back().rows);
+  }
+  return most;
+}
+
 int64_t buffer_row(std::span<const PulledRows> buffer, int source, bool thinned, int64_t src_row) {
   return std::ranges::find_if(buffer,
                               [&](const PulledRows& p) {

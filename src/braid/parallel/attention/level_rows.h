@@ -16,6 +16,14 @@ struct PulledRows {
   int64_t row = 0;  // in the buffer
 };
 
+// Rows of a part that another rank reads, in the order of the inbox of the part's rank.
+struct ReadRows {
+  size_t part = 0;
+  int reader = 0;
+  int64_t row = 0;  // in the inbox
+  int64_t rows = 0;
+};
+
 // Where rows lie in a level attention: each part's first keys in its rank's thinned keys, and other
 // ranks' keys in a reader's buffer. Pure.
 class LevelRows {
@@ -35,6 +43,9 @@ class LevelRows {
   // A reader's buffer: from each other rank whole keys of earlier steps, then parts' first keys.
   std::vector<PulledRows> pulled(int reader) const;
   int64_t pulled_rows() const;  // of the fullest reader, at least 1
+  // Where a rank's parts are read; values for each read row come back to the rank's inbox.
+  std::vector<ReadRows> read(int rank) const;
+  int64_t inbox_rows() const;  // of the fullest inbox, at least 1
 
  private:
   const SequenceAttention& a_;

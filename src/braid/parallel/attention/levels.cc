@@ -7,9 +7,10 @@
 #include "braid/parallel/attention/level_rows.h"
 
 // Level attention. Each rank puts its parts' keys in order of importance, and reads as many of
-// other ranks' keys as its queries' levels ask for. All queries then see their own part, and the
-// first rows of earlier parts, in a single call. Keys of earlier steps are read whole. If queries
-// are dropped too, a call before takes queries in order over other parts' keys alone.
+// other ranks' keys as its queries' levels ask for. Beside this transfer, queries see their own
+// part and the rank's earlier keys; a second call goes on over the keys that have come, the first
+// rows of other ranks' earlier parts. Keys of earlier steps are read whole. If queries are dropped,
+// a call takes queries in order over other parts' keys, and the next sees their own parts.
 namespace braid {
 namespace {
 
@@ -182,9 +183,15 @@ class Levels {
             .window_right = a_.window_right};
   }
 
-  // The call of rank r; without `far` the earlier parts' keys have been seen.
-  ops::SegmentAttentionAttrs attention_of(int r, bool far) const {
+  // Calls over all keys of a part: in one call, or first over the rank's own, then over pulled
+  // ones.
+  enum class Over { all, own, pulled };
+
+  // A call of rank r; without `far` the earlier parts' keys have been seen.
+  ops::SegmentAttentionAttrs attention_of(int r, bool far, Over over = Over::all) const {
     ops::SegmentAttentionAttrs attrs = this->attrs();
+    attrs.load_state = !far || over == Over::pulled;
+    attrs.finalize = over != Over::own;
     const std::vector<PulledRows> buffer = rows_.pulled(r);
     for (size_t i = 0; i < rows_.parts().size(); ++i) {
       const PromptPart& own = rows_.parts()[i];
@@ -196,6 +203,11 @@ class Levels {
                           .row = rows_.cached(r) + own.row,
                           .rows = own.rows,
                           .position = own.position});
+      const auto other = [&](const ops::KvSegment& s) {
+        return over != Over::all && (s.kv == kPulled) != (over == Over::pulled);
+      };
+      attrs.kv.erase(std::remove_if(attrs.kv.begin() + begin, attrs.kv.end(), other),
+                     attrs.kv.end());
       attrs.q.push_back({.row = own.row,
                          .rows = own.rows,
                          .position = own.position,
@@ -244,7 +256,10 @@ class Levels {
     return attrs;
   }
 
-  std::vector<ValueId> keys() const { return {in_.k, in_.v, thinned_[0], thinned_[1], k_, v_}; }
+  std::vector<ValueId> keys(Over over) const {
+    if (over == Over::own) return {in_.k, in_.v, thinned_[0], thinned_[1]};
+    return {in_.k, in_.v, thinned_[0], thinned_[1], k_, v_};
+  }
 
   std::vector<ValueId> states() {
     ValueType state = q_type(a_);
@@ -254,16 +269,22 @@ class Levels {
     return ops_.buffers("attend", in_.q, {state, sums, sums});
   }
 
-  void call(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs) {
+  void call(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs,
+            Over over = Over::all) {
     std::vector<ValueId> inputs{states[0], states[1], states[2], o,
                                 kNoValue,  kNoValue,  kNoValue,  q};
-    for (ValueId key : keys()) inputs.push_back(key);
+    for (ValueId key : keys(over)) inputs.push_back(key);
     ops_.emit("attend", ops::kSegmentAttention, inputs, attrs);
   }
 
   void attend(ValueId o) {
     if (!levels_.drop_queries) {
-      return call(states(), o, in_.q, [&](int r) { return attention_of(r, true); });
+      const auto of = [&](Over over) {
+        return [this, over](int r) { return attention_of(r, true, over); };
+      };
+      const std::vector<ValueId> state = states();
+      call(state, kNoValue, in_.q, of(Over::own), Over::own);  // beside the pull
+      return call(state, o, in_.q, of(Over::pulled));
     }
     const auto ordered = [&](int r) {
       ops::OrderedQueriesAttrs attrs{.group = a_.group(), .parts = {}};
@@ -277,11 +298,7 @@ class Levels {
     call(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
     const auto restored =
         ops_.emit("attend", ops::kRestoreStates, {far[0], far[1], far[2], thinned_[2]}, ordered);
-    call(restored, o, in_.q, [&](int r) {
-      ops::SegmentAttentionAttrs attrs = attention_of(r, false);
-      attrs.load_state = true;
-      return attrs;
-    });
+    call(restored, o, in_.q, [&](int r) { return attention_of(r, false); });
   }
 
   // Sums that all parts' last queries paid this rank's keys; other ranks' sums are read from them.
@@ -297,7 +314,7 @@ class Levels {
           }
           return attrs;
         });
-    const ValueType inbox{DType::f32, {1, inbox_rows(), a_.kv_heads, 1}, BatchAxis::sequence};
+    const ValueType inbox{DType::f32, {1, rows_.inbox_rows(), a_.kv_heads, 1}, BatchAxis::sequence};
     std::vector<ValueId> ready{paid[2]};
     ready.insert(ready.end(), kept.begin(), kept.end());
     const ValueId returned = ops_.meet("score", ready, {}, {inbox})[0];
@@ -305,16 +322,16 @@ class Levels {
         "score", ops::kPull, {returned, kNoValue, paid[2]},
         [&](int r) {
           ops::MoveAttrs attrs{.rank = r, .moves = {}, .told = {}};
-          for_each_reader(r, [&](size_t part, int reader, int64_t row, int64_t rows) {
-            attrs.moves.push_back(
-                {.peer = reader,
-                 .src = 2,
-                 .dst = 0,
-                 .rows = rows,
-                 .src_row = buffer_row(rows_.pulled(reader), r, true, rows_.thinned_row(part)),
-                 .dst_row = row,
-                 .heads = a_.kv_heads});
-          });
+          for (const ReadRows& read : rows_.read(r)) {
+            const int64_t row = rows_.thinned_row(read.part);
+            attrs.moves.push_back({.peer = read.reader,
+                                   .src = 2,
+                                   .dst = 0,
+                                   .rows = read.rows,
+                                   .src_row = buffer_row(rows_.pulled(read.reader), r, true, row),
+                                   .dst_row = read.row,
+                                   .heads = a_.kv_heads});
+          }
           return attrs;
         },
         kLinkTag);
@@ -323,31 +340,6 @@ class Levels {
                   [&](int r) { return scores_of(r); })[0];
     ops_.meet("scored", {paid[2]}, {}, {});
     return scores;
-  }
-
-  // Calls f(part, reader, first row in r's inbox, rows) for each run of r's rows that another rank
-  // reads.
-  template <class F>
-  void for_each_reader(int r, const F& f) const {
-    int64_t row = 0;
-    for (size_t i = 0; i < rows_.parts().size(); ++i) {
-      if (rows_.parts()[i].rank != r) continue;
-      for (int reader = 0; reader < P_; ++reader) {
-        const int64_t rows = reader == r ? 0 : rows_.wanted(i, reader);
-        if (rows == 0) continue;
-        f(i, reader, row, rows);
-        row += rows;
-      }
-    }
-  }
-
-  int64_t inbox_rows() const {
-    int64_t most = 1;
-    for (int r = 0; r < P_; ++r) {
-      for_each_reader(
-          r, [&](size_t, int, int64_t row, int64_t rows) { most = std::max(most, row + rows); });
-    }
-    return most;
   }
 
   ops::KeyScoresAttrs scores_of(int r) const {
@@ -364,9 +356,10 @@ class Levels {
       if (const int64_t rows = rows_.wanted(i, r); rows > 0) {
         part.sums.push_back({.paid = kThinned, .row = rows_.thinned_row(i), .rows = rows});
       }
-      for_each_reader(r, [&](size_t at, int, int64_t row, int64_t rows) {
-        if (at == i) part.sums.push_back({.paid = kPulled, .row = row, .rows = rows});
-      });
+      for (const ReadRows& read : rows_.read(r)) {
+        if (read.part != i) continue;
+        part.sums.push_back({.paid = kPulled, .row = read.row, .rows = read.rows});
+      }
       for (size_t j = i + 1; j < rows_.parts().size(); ++j) {
         if (rows_.parts()[j].rows == 0) continue;
         part.readers.push_back({.keys = rows_.kept(j, i), .queries = scoring(rows_.parts()[j])});
