@@ -171,9 +171,12 @@ def random_numbers():
         for count in (16, 1, 2, 5, 15, 17, 31, 64, 1000):
             x = torch.randn(count, generator=generator)
             calls.append({"count": count, "first": x[:16].tolist(), "last": x[-16:].tolist()})
+        halves = {name: torch.randn(48, generator=torch.Generator().manual_seed(seed),
+                                    dtype=dtype).tolist()
+                  for name, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16))}
         uniform = torch.rand(8, generator=torch.Generator().manual_seed(seed))
         draws.append({"seed": str(seed), "low_24_bits": [int(u * (1 << 24)) for u in uniform],
-                      "normals": calls})
+                      "normals": calls, **halves})
     return draws
 
 

@@ -362,7 +362,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   begin_steps();
   result.timings.prepare_ms = lap.ms();
   for (int64_t video = 0; video < request.videos; ++video) {
-    NoiseDraws draws(request.seed + static_cast<uint64_t>(video), shape);
+    NoiseDraws draws(request.seed + static_cast<uint64_t>(video), shape, config_.noise());
     std::vector<float> latents = draws.next();
     if (request.on_latents) request.on_latents(video, 0, latents);
     if (passes_.empty()) begin_steps();  // freed for the decoder

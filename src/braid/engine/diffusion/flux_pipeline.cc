@@ -35,15 +35,16 @@ PipelineParts flux_parts(const std::string& folder, const PipelineConfig& config
 }
 
 // The noise of image k, in drawing order.
-std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, int64_t image) {
+std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, int64_t image,
+                        DType type) {
   const auto n = static_cast<size_t>(shape.elems());
   if (!request.one_generator) {
     std::vector<float> noise(n);
-    TorchGenerator(request.seed + static_cast<uint64_t>(image)).normals(noise);
+    TorchGenerator(request.seed + static_cast<uint64_t>(image), type).normals(noise);
     return noise;
   }
   std::vector<float> all(n * static_cast<size_t>(request.first + request.images));
-  TorchGenerator(request.seed).normals(all);
+  TorchGenerator(request.seed, type).normals(all);
   const auto begin = all.begin() + ((request.first + image) * shape.elems());
   return {begin, begin + shape.elems()};
 }
@@ -269,7 +270,8 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   begin(steps());
   result.timings.prepare_ms = lap.ms();
   for (int64_t image = 0; image < request.images; ++image) {
-    std::vector<float> latents = tokens_of_noise(shape, draw(request, shape, image));
+    std::vector<float> latents =
+        tokens_of_noise(shape, draw(request, shape, image, config_.noise()));
     if (request.on_latents) request.on_latents(image, 0, latents);
     const bool freed = !transformer_;  // for the decoder
     FluxTransformer& transformer = steps();

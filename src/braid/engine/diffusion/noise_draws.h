@@ -14,7 +14,9 @@ namespace braid {
 // while its prediction is computed.
 class NoiseDraws {
  public:
-  NoiseDraws(uint64_t seed, const LatentShape& shape) : generator_(seed), shape_(shape) {}
+  // `type`: of the noise, as of TorchGenerator.
+  NoiseDraws(uint64_t seed, const LatentShape& shape, DType type)
+      : generator_(seed, type), shape_(shape) {}
 
   // Tokens [Lv, token_dim].
   std::vector<float> next() {

@@ -37,6 +37,8 @@ struct PipelineConfig {
   DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16, f16 or f32
   bool encode_on_cpu = false;  // text encoders stay on the CPU
 
+  // The type that diffusers draws noise in: the model's.
+  DType noise() const { return device.cuda ? dtype : DType::f32; }
   int ranks() const { return sp || choose_sp ? topology.ranks() : std::max(1, cfg_ranks); }
 };
 

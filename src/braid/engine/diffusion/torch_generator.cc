@@ -4,6 +4,8 @@
 #include <numbers>
 #include <utility>
 
+#include "braid/tensor/half.h"
+
 namespace braid {
 
 float TorchGenerator::uniform() {
@@ -37,6 +39,15 @@ void TorchGenerator::fill_16(std::span<float, 16> block) {
 }
 
 void TorchGenerator::normals(std::span<float> out) {
+  draw(out);
+  if (type_ == DType::bf16) {
+    for (float& x : out) x = to_float(to_bf16(x));
+  } else if (type_ == DType::f16) {
+    for (float& x : out) x = to_float(to_f16(x));
+  }
+}
+
+void TorchGenerator::draw(std::span<float> out) {
   if (out.size() < 16) {
     for (float& x : out) x = static_cast<float>(normal_f64());
     return;
