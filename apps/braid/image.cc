@@ -166,6 +166,7 @@ void run(ImageOptions o) {
     progress.show(progress_line(p, o, request.steps, ms_per_step));
     return !interrupt.asked();
   };
+  request.on_memory = [&](const PipelineMemory& m) { say_memory(m, config.device, progress); };
   if (dump) {
     request.on_latents = [&](int64_t image, int64_t step, std::span<const float> latents) {
       dump->add(image, step, latents, pipeline.transformer().in_channels);

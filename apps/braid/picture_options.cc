@@ -40,7 +40,8 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("--dtype", dtype,
                      "on a GPU: bf16, f32, or f16 (the transformer; other parts stay in bf16)");
   command.add_option("--text-encoder", text_encoder,
-                     "where the prompt is read with --device cuda: cpu (default) or gpu");
+                     "where the prompt is read with --device cuda: cpu (default), gpu, or load: on "
+                     "the GPU, which then frees the encoders");
   command.add_option("--preview-every", preview_every,
                      "after every so many steps a picture of the latents, of videos the first "
                      "frame: NAME-step-0004.png");
@@ -88,8 +89,9 @@ void PictureOptions::check() const {
   if (dtype != "bf16" && dtype != "f16" && dtype != "f32") {
     fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16, f16 or f32", dtype);
   }
-  if (text_encoder != "gpu" && text_encoder != "cpu") {
-    fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu or cpu", text_encoder);
+  if (text_encoder != "gpu" && text_encoder != "cpu" && text_encoder != "load") {
+    fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu, cpu or load",
+         text_encoder);
   }
   if (!prompt && !file && random_weights.empty()) {
     fail(ErrorCode::kInvalidArgument, "{} needs a prompt: -p TEXT or -f FILE", what);
@@ -173,7 +175,8 @@ PipelineConfig PictureOptions::config(int groups) const {
                         .variant = variant,
                         .device = engine.device,
                         .dtype = parse_dtype(dtype).value(),
-                        .encode_on_cpu = text_encoder == "cpu"};
+                        .encode_on_cpu = text_encoder == "cpu",
+                        .free_encoders = text_encoder == "load"};
   std::tie(config.width, config.height) = sides(0, 0);
   if (engine.sp) {
     config.sp = engine.sp->mode;
@@ -255,6 +258,12 @@ std::string progress_line(const PipelineProgress& p, const PictureOptions& o, in
   return line;
 }
 
+void say_memory(const PipelineMemory& memory, const DeviceSpec& device, Progress& progress) {
+  if (!device.cuda && memory.together) return;
+  progress.clear();
+  print_remarks({"memory: " + to_string(memory)});
+}
+
 Json memory_report(const std::optional<PipelineMemory>& memory) {
   if (!memory) return nullptr;
   Json components = Json::object();
@@ -264,7 +273,8 @@ Json memory_report(const std::optional<PipelineMemory>& memory) {
   return {{"components", std::move(components)},
           {"together", memory->together},
           {"most", memory->most},
-          {"free", memory->free}};
+          {"free", memory->free},
+          {"options", memory->options}};
 }
 
 std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule) {

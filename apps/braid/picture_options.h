@@ -11,6 +11,7 @@
 #include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/io/media/png.h"
+#include "braid/progress.h"
 #include "braid/sequence_options.h"
 
 namespace braid::app {
@@ -74,7 +75,10 @@ std::pair<int64_t, int64_t> parse_size(const std::string& text);
 std::string progress_line(const PipelineProgress& progress, const PictureOptions& options,
                           int64_t steps, double ms_per_step);
 
-// Bytes on the GPU that needs most; null on CPUs.
+// Prints how components share a device: on GPUs, and where they take turns.
+void say_memory(const PipelineMemory& memory, const DeviceSpec& device, Progress& progress);
+
+// Bytes on each GPU, or on the host.
 nlohmann::ordered_json memory_report(const std::optional<PipelineMemory>& memory);
 
 // How `auto` divides a step.

@@ -139,6 +139,7 @@ void run(VideoOptions o) {
     progress.show(progress_line(p, o, request.steps, ms_per_step));
     return !interrupt.asked();
   };
+  request.on_memory = [&](const PipelineMemory& m) { say_memory(m, config.device, progress); };
   if (dump) {
     request.on_latents = [&](int64_t video, int64_t step, std::span<const float> latents) {
       dump->add(video, step, latents, pipeline.transformer().token_dim());

@@ -189,7 +189,9 @@ TEST_F(ImageTest, MistakesGetOneLine) {
                    fmt::format("--schedule '{}' does nothing for steps of images", name));
   }
   expect_refused("image" + kGuided + small + " -p x --dtype f16", 2, "--dtype f16 is a GPU's");
-  expect_refused("image" + kGuided + small + " -p x --text-encoder gpu", 2, "--device cuda");
+  for (const std::string place : {"gpu", "load"}) {
+    expect_refused("image" + kGuided + small + " -p x --text-encoder " + place, 2, "--device cuda");
+  }
   expect_refused("image" + kGuided + small + " -p x --cfg-ranks 2", 2, "Flux.1 has one pass");
   expect_refused("image" + kGuided + small + " -p x --text-tokens 1 --sp ring --ranks 6", 2,
                  "5 tokens cannot be divided over 6 ranks: at most --ranks 5");

@@ -141,5 +141,78 @@ TEST(CudaDiffusionRandom, WeightsAreTheCpus) {
   }
 }
 
+// Encoders that leave before the steps change nothing but the plan, for a second prompt too.
+TEST(CudaMemory, EncodersThatLeaveMakeTheSamePictures) {
+  REQUIRE_GPU();
+  std::vector<std::vector<uint8_t>> pictures[2];
+  int64_t most[2] = {};
+  for (const bool leave : {false, true}) {
+    FluxPipeline pipeline(tiny_pipeline("guided"), {.device = kGpu, .free_encoders = leave});
+    for (const char* prompt : {"a red box", "a cat", "a red box"}) {
+      ImageRequest request{.prompt = prompt,
+                           .width = 32,
+                           .height = 24,
+                           .steps = 2,
+                           .guidance = 3.5,
+                           .text_tokens = 9,
+                           .seed = 3};
+      request.on_image = [&](int64_t, const RgbImage& image) {
+        pictures[leave ? 1 : 0].push_back(image.pixels);
+      };
+      request.on_memory = [&](const PipelineMemory& m) { most[leave ? 1 : 0] = m.most; };
+      EXPECT_TRUE(pipeline.generate(request).complete);
+    }
+  }
+  EXPECT_EQ(pictures[0], pictures[1]);
+  EXPECT_NE(pictures[0][0], pictures[0][1]);
+  EXPECT_LT(most[1], most[0]);
+}
+
+// Little room: components take turns, and the picture stays.
+TEST(CudaMemory, ComponentsThatTakeTurnsMakeTheSamePicture) {
+  REQUIRE_GPU();
+  std::vector<std::vector<uint8_t>> pictures;
+  int64_t most = 0;
+  for (const bool turns : {false, true}) {
+    PipelineConfig config{.device = kGpu, .encode_on_cpu = true};
+    if (turns) config.free_bytes = most - 1;
+    FluxPipeline pipeline(tiny_pipeline("guided"), config);
+    ImageRequest request{.prompt = "a cat",
+                         .width = 32,
+                         .height = 32,
+                         .steps = 2,
+                         .guidance = 3.5,
+                         .text_tokens = 9,
+                         .seed = 3};
+    request.on_image = [&](int64_t, const RgbImage& image) { pictures.push_back(image.pixels); };
+    request.on_memory = [&](const PipelineMemory& m) {
+      most = m.most + (int64_t{3} << 28);  // for libraries
+      EXPECT_NE(m.together, turns);
+    };
+    EXPECT_TRUE(pipeline.generate(request).complete);
+  }
+  EXPECT_EQ(pictures[0], pictures[1]);
+}
+
+// Noise has the model's type.
+TEST(CudaNoise, IsRoundedAsDiffusersRounds) {
+  REQUIRE_GPU();
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    FluxPipeline pipeline(tiny_pipeline("fast"), {.device = kGpu, .dtype = dtype});
+    ImageRequest request{
+        .prompt = "x", .width = 16, .height = 8, .steps = 1, .text_tokens = 4, .seed = 42};
+    std::vector<float> first;
+    request.on_latents = [&](int64_t, int64_t step, std::span<const float> x) {
+      if (step == 0) first.assign(x.begin(), x.end());
+    };
+    EXPECT_TRUE(pipeline.generate(request).complete);
+    std::vector<float> want(first.size());
+    TorchGenerator(42, dtype).normals(want);
+    std::ranges::sort(first);  // tokens are drawn numbers in another order
+    std::ranges::sort(want);
+    EXPECT_EQ(first, want) << name(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace braid::golden

@@ -74,7 +74,7 @@ TEST(Tiles, ComeWhereExactDoesNotFit) {
   const auto values = [](int64_t h, int64_t w) { return h * w * kGb / 10; };
   const auto planned = [&](int64_t h, int64_t w, bool wanted, int64_t free) {
     ComponentMemory vae{.name = "vae", .weights = kGb};
-    const bool tiled = plan_decoder(vae, grid, h, w, wanted, free, values);
+    const bool tiled = plan_decoder(vae, {grid, h, w, values}, wanted, MemoryRoom::of_gpu(0, free));
     return std::pair(tiled, vae.values / kGb);
   };
   using Plan = std::pair<bool, int64_t>;

@@ -17,22 +17,22 @@ std::vector<ComponentMemory> flux() {
 }
 
 TEST(PipelineMemory, AllStayWhereTheyFit) {
-  const PipelineMemory m = plan_memory(flux(), 80 * kGb, "cuda:0");
+  const PipelineMemory m = plan_memory(flux(), MemoryRoom::of_gpu(0, 80 * kGb));
   EXPECT_TRUE(m.together);
   EXPECT_EQ(m.most, 24 * kGb + kGb + kGb / 5 + 2 * kGb + 11 * kGb);
   EXPECT_THAT(to_string(m), testing::HasSubstr("transformer 24.0 + 1.0 GB"));
 }
 
 TEST(PipelineMemory, ComponentsTakeTurnsWhereTheyDoNot) {
-  const PipelineMemory m = plan_memory(flux(), 30 * kGb, "cuda:0");
+  const PipelineMemory m = plan_memory(flux(), MemoryRoom::of_gpu(0, 30 * kGb));
   EXPECT_FALSE(m.together);
   EXPECT_EQ(m.most, 25 * kGb);
   EXPECT_THAT(to_string(m), testing::HasSubstr("one after another: 25.0 GB at once"));
 }
 
-std::string refused(const std::vector<ComponentMemory>& components, int64_t free) {
+std::string refused(const std::vector<ComponentMemory>& components, const MemoryRoom& room) {
   try {
-    plan_memory(components, free, "cuda:1");
+    plan_memory(components, room);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kResource);
     return e.what();
@@ -42,12 +42,61 @@ std::string refused(const std::vector<ComponentMemory>& components, int64_t free
 
 TEST(PipelineMemory, WhatFitsNowhereIsNamed) {
   EXPECT_THAT(
-      refused(flux(), 20 * kGb),
+      refused(flux(), MemoryRoom::of_gpu(1, 20 * kGb)),
       testing::AllOf(testing::HasSubstr("cuda:1 has 20.0 GB free, and the transformer alone"),
                      testing::HasSubstr("--device cpu")));
-  EXPECT_THAT(refused({{"vae", kGb, 40 * kGb}}, 30 * kGb), testing::HasSubstr("a smaller --size"));
-  EXPECT_THAT(refused({{"text_encoder_2", 10 * kGb, kGb}}, 8 * kGb),
+  EXPECT_THAT(refused({{"vae", kGb, 40 * kGb}}, MemoryRoom::of_gpu(1, 30 * kGb)),
+              testing::AllOf(testing::HasSubstr("a smaller --size"),
+                             testing::HasSubstr("--sp auto over 2 GPUs divides the values")));
+  EXPECT_THAT(refused({{"text_encoder_2", 10 * kGb, kGb}}, MemoryRoom::of_gpu(1, 8 * kGb)),
               testing::HasSubstr("--text-encoder cpu"));
+}
+
+// Encoders that leave before the other components come need no room beside these.
+TEST(PipelineMemory, EncodersApart) {
+  MemoryRoom room = MemoryRoom::of_gpu(0, 29 * kGb);
+  room.apart = true;
+  const PipelineMemory m = plan_memory(flux(), room);
+  EXPECT_TRUE(m.together);
+  EXPECT_EQ(m.most, 25 * kGb + kGb / 5 + 2 * kGb);
+}
+
+TEST(PipelineMemory, OptionsThatWouldFitAreNamed) {
+  // A decoding of 10 x 10 latents takes 2 GB, a tile of 5 x 5 half a GB.
+  const DecoderSize decoding{
+      {.height = 5, .width = 5, .rows = 4, .columns = 4}, 10, 10, [](int64_t h, int64_t w) {
+        return h * w * kGb / 50;
+      }};
+  const auto options = [&](std::vector<ComponentMemory> components, int64_t free) {
+    return plan_memory(std::move(components), MemoryRoom::of_gpu(0, free), false, decoding).options;
+  };
+  EXPECT_THAT(options(flux(), 30 * kGb),
+              testing::ElementsAre("--text-encoder cpu", "--text-encoder load"));
+  const std::vector<ComponentMemory> plain = {{"transformer", 24 * kGb, kGb},
+                                              {"vae", kGb / 5, 2 * kGb}};
+  EXPECT_THAT(options(plain, 27 * kGb),
+              testing::ElementsAre("--vae-tiling", "--sp auto over 2 GPUs"));
+  EXPECT_THAT(options(plain, 80 * kGb), testing::IsEmpty());
+  EXPECT_THAT(to_string(plan_memory(plain, MemoryRoom::of_gpu(0, 27 * kGb), false, decoding)),
+              testing::HasSubstr("all would stay with --vae-tiling, or --sp auto over 2 GPUs"));
+}
+
+// Pages of a file make room by themselves; weights that were made do not.
+TEST(PipelineMemory, OfAHost) {
+  std::vector<ComponentMemory> components = flux();
+  EXPECT_THAT(refused(components, MemoryRoom::of_cpu(20 * kGb)),
+              testing::AllOf(testing::HasSubstr("the CPU has 20.0 GB free, and the transformer"),
+                             testing::HasSubstr("--device cuda"),
+                             testing::Not(testing::HasSubstr("libraries"))));
+  MemoryRoom made = MemoryRoom::of_cpu(30 * kGb);
+  made.frees = false;
+  EXPECT_THAT(refused(components, made), testing::HasSubstr("all components need 38.2 GB"));
+  EXPECT_THAT(refused({{"vae", kGb, 40 * kGb}}, made), testing::HasSubstr("a smaller --size"));
+  for (ComponentMemory& c : components) c.mapped = true;
+  const PipelineMemory m = plan_memory(components, MemoryRoom::of_cpu(20 * kGb));
+  EXPECT_TRUE(m.together);
+  EXPECT_EQ(m.most, 4 * kGb);
+  EXPECT_THAT(to_string(m), testing::HasSubstr("transformer: weights do not fit"));
 }
 
 }  // namespace

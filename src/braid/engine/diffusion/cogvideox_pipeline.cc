@@ -63,12 +63,6 @@ Topology group_of(Topology topology, int groups) {
   return topology;
 }
 
-// A block, which costs ranks as all blocks do, and is planned sooner.
-CogVideoXConfig one_block(CogVideoXConfig transformer) {
-  transformer.blocks = 1;
-  return transformer;
-}
-
 }  // namespace
 
 PipelineParts random_cogvideox(const std::string& path, DType dtype, const JsonChanges& changes) {
@@ -92,7 +86,7 @@ CogVideoXPipeline::CogVideoXPipeline(std::optional<DiffusersFolder> folder, Pipe
       sampler_(read_cogvideox_sampler_config(parts_.scheduler)),
       transformer_(read_cogvideox_config(parts_.transformer)),
       vae_config_(read_autoencoder_cogvideox_config(parts_.vae)),
-      free_bytes_(free_bytes(config_)) {
+      room_(room_of(config_, !folder_)) {
   require_range("the number of cfg ranks", config_.cfg_ranks, config_.choose_sp ? 0 : 1, 2);
   choose_ranks();
   const auto record = [&](const char* name, const Network& network, int64_t values) {
@@ -185,7 +179,7 @@ VideoDecoder& CogVideoXPipeline::decoder() {
 }
 
 void CogVideoXPipeline::make_encoder() {
-  if (!together_ && !config_.encode_on_cpu) passes_.clear(), vae_.reset();
+  if (room_.apart || (!together_ && !config_.encode_on_cpu)) passes_.clear(), vae_.reset();
   if (!t5_) t5_.emplace(*folder_, encoder_of(config_), config_.variant);
 }
 
@@ -197,36 +191,39 @@ std::vector<std::pair<std::string, int64_t>> CogVideoXPipeline::weight_bytes() c
   return weight_bytes_of(weights_);
 }
 
-std::optional<PipelineMemory> CogVideoXPipeline::memory(const VideoRequest& r) const {
-  if (!config_.device.cuda) return {};
-  const int gpu = config_.device.first_gpu();
-  const auto kernels = kernels_of_gpu(gpu);
-  const DType dtype = config_.dtype, of_vae = beside_transformer(dtype);
+PipelineMemory CogVideoXPipeline::memory(const VideoRequest& r) {
   const LatentShape shape = latent_shape(r, vae_config_, transformer_.patch_frames);
-  CogVideoXShape pass{.text = r.text_tokens, .tokens = shape.tokens()};
-  const bool both = r.guidance > 1 && cfg_ranks_ == 1 && !mesh_;
-  if (both && 2 * (pass.text + pass.tokens) <= CogVideoXTransformer::kBatchRows) pass.texts = 2;
+  const DecoderSize decoding{tiles_of(vae_config_), shape.height, shape.width,
+                             [&](int64_t h, int64_t w) {
+                               return decoder().value_bytes({kept_frames(r), h, w});
+                             }};
+  const int64_t texts = r.guidance > 1 && cfg_ranks_ == 1 ? 2 : 1;
+  const auto step_bytes = [&](bool by_one) {
+    CogVideoXTransformer& pass = *passes()[0];
+    const int64_t bytes =
+        pass.value_bytes(pass.shape_of(texts, r.text_tokens, shape.tokens(), by_one));
+    return bytes * (room_.is_gpu() ? 1 : cfg_ranks_);
+  };
   std::vector<ComponentMemory> components;
   bool tiled = false;
   for (ComponentMemory c : weights_) {
-    // A rank of several needs less than a rank alone.
+    if (c.encodes_text() && room_.is_gpu() && config_.encode_on_cpu) continue;
+    c.mapped = !room_.is_gpu() && room_.frees;
     if (c.name == "transformer") {
-      c.values = value_bytes(cogvideox_step(one_block(transformer_), pass, all_in(dtype), dtype),
-                             *kernels);
+      c.values = step_bytes(false);
     } else if (c.name == "vae") {
-      tiled = plan_decoder(c, tiles_of(vae_config_), shape.height, shape.width, r.tiles,
-                           free_bytes_, [&](int64_t h, int64_t w) {
-                             return value_bytes(
-                                 autoencoder_cogvideox_decode(vae_config_, {kept_frames(r), h, w},
-                                                              all_in(of_vae), of_vae),
-                                 *kernels);
-                           });
-    } else if (config_.encode_on_cpu) {
-      continue;
+      tiled = plan_decoder(c, decoding, r.tiles, room_);
     }
     components.push_back(std::move(c));
   }
-  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu), tiled);
+  by_one_ = false;
+  if (const int64_t batch = bytes_together(components, room_); batch > room_.bytes()) {
+    ComponentMemory& step = components[0];
+    const int64_t less = step.values - step_bytes(true);
+    by_one_ = less > 0 && (batch - less <= room_.bytes() || !fits(step, room_));
+    if (by_one_) step.values -= less;
+  }
+  return plan_memory(std::move(components), room_, tiled, decoding);
 }
 
 int64_t CogVideoXPipeline::kept_frames(const VideoRequest& r) const {
@@ -236,10 +233,9 @@ int64_t CogVideoXPipeline::kept_frames(const VideoRequest& r) const {
 void CogVideoXPipeline::check(const VideoRequest& r) const {
   require_side("the width", r.width, unit());
   require_side("the height", r.height, unit());
-  const CogVideoXConfig& c = transformer();
-  if (c.slice) {  // positions beyond training's do not exist
-    require_range("the width", r.width, unit(), c.width * vae_config_.scale());
-    require_range("the height", r.height, unit(), c.height * vae_config_.scale());
+  if (transformer_.slice) {  // positions beyond training's do not exist
+    require_range("the width", r.width, unit(), transformer_.width * vae_config_.scale());
+    require_range("the height", r.height, unit(), transformer_.height * vae_config_.scale());
   }
   require_range("the number of frames", r.frames, 1, kMostFrames);
   if (const int64_t over = (r.frames - 1) % frame_unit(); over != 0) {
@@ -340,8 +336,8 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   CogVideoXSampler sampler(sampler_, request.steps);
   VideoResult result;
   result.memory = memory(request);
-  together_ = !result.memory || result.memory->together;
-  if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
+  together_ = result.memory->together;
+  if (request.on_memory) request.on_memory(*result.memory);
   const LatentShape shape = latent_shape(request, vae_config_, transformer_.patch_frames);
   tiled_ = decodes_in_tiles(tiles_of(vae_config_), vae_config_.scale(), shape.height, shape.width,
                             result.memory, request.tiles, result.remarks);
@@ -353,11 +349,13 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   Lap lap;
   const auto texts = encode(request, result);
   result.timings.encode_ms = lap.ms() - result.timings.encoders_ms;
+  if (room_.apart) t5_.reset();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
   const auto begin_steps = [&] {
     begin(texts, {.grid = {shape.token_frames(), shape.token_rows(), shape.token_columns()},
                   .text_states = {},
-                  .timesteps = sampler.timesteps()});
+                  .timesteps = sampler.timesteps(),
+                  .by_one = by_one_});
   };
   begin_steps();
   result.timings.prepare_ms = lap.ms();

@@ -30,6 +30,7 @@ struct VideoRequest {
   bool strict = false;  // a prompt that is too long is an error
   bool tiles = false;   // as of ImageRequest
   std::function<bool(const PipelineProgress&)> on_progress;
+  std::function<void(const PipelineMemory&)> on_memory;  // as of ImageRequest
   // Latents as tokens [Lv, token_dim]: noise as step 0, then each step's result.
   std::function<void(int64_t video, int64_t step, std::span<const float> latents)> on_latents;
   // As of ImageRequest: the first frame.
@@ -85,13 +86,13 @@ class CogVideoXPipeline {
   // Bytes of each component's weights, as computed with.
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
-  // The components' memory for such a video, on the GPU that needs most; nothing on CPUs. Fails
-  // as plan_memory does.
-  std::optional<PipelineMemory> memory(const VideoRequest& request) const;
+  // The components' memory for such a video, on each GPU or on the host. Fails as plan_memory does.
+  // Passes of guidance come one after another where a batch of them has no room.
+  PipelineMemory memory(const VideoRequest& request);
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal values, with
   // kMalformed on predictions beyond finite numbers, naming step and block, and as memory() does,
-  // before anything is loaded. Components that do not fit a GPU together come one after another.
+  // before anything is loaded. Components that do not fit together come one after another.
   VideoResult generate(const VideoRequest& request);
 
  private:
@@ -122,13 +123,14 @@ class CogVideoXPipeline {
   const CogVideoXSamplerConfig sampler_;
   const CogVideoXConfig transformer_;
   const AutoencoderCogVideoXConfig vae_config_;
-  const int64_t free_bytes_;  // of a GPU before this pipeline took any
+  const MemoryRoom room_;  // before this pipeline took any
   int cfg_ranks_ = 1;
   std::optional<SequenceMesh> mesh_;  // of a pass
   std::string schedule_ = "sequential";
   std::vector<std::string> priced_;
   std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
   bool together_ = true, tiled_ = false;
+  bool by_one_ = false;  // no batch of passes in the present request
   std::vector<std::unique_ptr<CogVideoXTransformer>> passes_;  // all passes, or one each
   std::optional<VideoDecoder> vae_;
   std::optional<T5Encoder> t5_;

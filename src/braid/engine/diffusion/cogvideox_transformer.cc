@@ -19,6 +19,11 @@ std::vector<std::string> texts_of(const CogVideoXShape& shape) {
 
 }  // namespace
 
+CogVideoXConfig one_block(CogVideoXConfig config) {
+  config.blocks = 1;
+  return config;
+}
+
 CogVideoXTransformer::CogVideoXTransformer(const JsonObject& config,
                                            std::shared_ptr<const WeightSource> weights,
                                            const NetworkConfig& network)
@@ -38,9 +43,7 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
       in.texts > 0 && rows * config_.text_dim == std::ssize(in.text_states) && rows % in.texts == 0,
       "{} values of {} texts", in.text_states.size(), in.texts);
   texts_ = in.texts;
-  shape_ = {.text = rows / texts_, .tokens = in.grid.tokens()};
-  if (batched() || by_turns()) shape_.texts = texts_;
-  shape_.passes = by_turns();
+  shape_ = shape_of(texts_, rows / texts_, in.grid.tokens(), in.by_one);
   BoundNetwork& text = network_.plan(fmt::format("text {}", rows), [&] {
     return cogvideox_text(config_, rows, network_.dtype_of());
   });
@@ -59,12 +62,35 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
   modulation_ = joined_modulation(modulation, n, CogVideoXModulation(config_).columns);
 }
 
-bool CogVideoXTransformer::by_turns() const {
-  return mesh() && texts_ > 1 && network_.schedule() == "cfg_passes";
+bool CogVideoXTransformer::by_turns(int64_t texts) const {
+  return mesh() && texts > 1 && network_.schedule() == "cfg_passes";
 }
 
-bool CogVideoXTransformer::batched() const {
-  return !mesh() && texts_ * (shape_.text + shape_.tokens) <= kBatchRows;
+CogVideoXShape CogVideoXTransformer::shape_of(int64_t texts, int64_t text, int64_t tokens,
+                                              bool by_one) const {
+  const bool batched = !mesh() && !by_one && texts * (text + tokens) <= kBatchRows;
+  CogVideoXShape shape{.text = text, .tokens = tokens};
+  if (batched || by_turns(texts)) shape.texts = texts;
+  shape.passes = by_turns(texts);
+  return shape;
+}
+
+Program CogVideoXTransformer::program_of(const CogVideoXConfig& part,
+                                         const CogVideoXShape& shape) const {
+  return cogvideox_step(part, shape, network_.dtype_of(), network_.activations());
+}
+
+LayoutPlan CogVideoXTransformer::layout_of(const Program& program,
+                                           const CogVideoXShape& shape) const {
+  std::vector<std::vector<std::string>> parts = row_parts();
+  if (shape.passes) parts[0] = texts_of(shape);
+  return row_parallel(program, *mesh(), parts);
+}
+
+int64_t CogVideoXTransformer::value_bytes(const CogVideoXShape& shape) const {
+  const Program program = program_of(one_block(config_), shape);
+  return mesh() ? network_.value_bytes(program, layout_of(program, shape))
+                : network_.value_bytes(program);
 }
 
 BoundNetwork& CogVideoXTransformer::bound_step() {
@@ -76,15 +102,9 @@ BoundNetwork& CogVideoXTransformer::bound_part(const CogVideoXConfig& part,
   const std::string key =
       fmt::format("step {} {} ({} + {}), {} blocks", shape.texts, shape.passes ? "passes" : "x",
                   shape.text, shape.tokens, part.blocks);
-  const auto make = [&] {
-    return cogvideox_step(part, shape, network_.dtype_of(), network_.activations());
-  };
+  const auto make = [&] { return program_of(part, shape); };
   if (!mesh()) return network_.plan(key, make);
-  return network_.plan(key, make, [&](const Program& program) {
-    std::vector<std::vector<std::string>> parts = row_parts();
-    if (shape.passes) parts[0] = texts_of(shape);
-    return row_parallel(program, *mesh(), parts);
-  });
+  return network_.plan(key, make, [&](const Program& p) { return layout_of(p, shape); });
 }
 
 std::span<const float> CogVideoXTransformer::modulation_of(int64_t step) const {

@@ -18,7 +18,11 @@ struct CogVideoXInputs {
   int64_t texts = 1;                   // B: with guidance by two passes 2
   std::span<const float> text_states;  // [B * Lt, text_dim], of T5
   std::span<const int64_t> timesteps;  // [steps]
+  bool by_one = false;                 // texts never run as a batch, which takes less memory
 };
+
+// A block, which costs ranks and needs values as all blocks do, and is planned sooner.
+CogVideoXConfig one_block(CogVideoXConfig config);
 
 // A CogVideoX pipeline's transformer. begin() computes constants over steps: projected text,
 // positions, and every block's modulation for all steps.
@@ -44,9 +48,12 @@ class CogVideoXTransformer {
   // Several texts run as one batch up to this many rows (the step then reads weights once); beyond,
   // and over ranks, one after another, which takes less memory.
   static constexpr int64_t kBatchRows = 8192;
-  bool batched() const;
   // Over ranks the schedule "cfg_passes" runs all texts by turns, for twice the memory of values.
-  bool by_turns() const;
+  bool by_turns() const { return by_turns(texts_); }
+  // The shape of a step's Program for so many texts, with `text` rows each.
+  CogVideoXShape shape_of(int64_t texts, int64_t text, int64_t tokens, bool by_one) const;
+  // Bytes of values that a device needs for such a Program, as of Network.
+  int64_t value_bytes(const CogVideoXShape& shape) const;
   // The step's bound Program for the current shape.
   BoundNetwork& bound_step();
 
@@ -60,6 +67,9 @@ class CogVideoXTransformer {
                       std::span<const float> predictions);
 
  private:
+  bool by_turns(int64_t texts) const;
+  Program program_of(const CogVideoXConfig& part, const CogVideoXShape& shape) const;
+  LayoutPlan layout_of(const Program& program, const CogVideoXShape& shape) const;
   // As of FluxTransformer, with text `i`.
   std::string first_block_beyond_finite(int64_t step, std::span<const float> latents, int64_t i);
   BoundNetwork& bound_part(const CogVideoXConfig& part, const CogVideoXShape& shape);

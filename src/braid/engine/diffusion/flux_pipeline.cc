@@ -56,13 +56,6 @@ FluxPipeline::Defaults defaults_of(const FluxConfig& transformer, int64_t vae_sc
   return {size, 28, 3.5, 512};
 }
 
-// A few of the blocks: costs ranks in proportion to the whole, and is planned sooner.
-FluxConfig few_blocks(FluxConfig flux) {
-  flux.blocks = 1;
-  flux.single_blocks = 2;
-  return flux;
-}
-
 // The ranks' division of steps for the picture in `config`.
 StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineConfig& config) {
   const FluxPipeline::Defaults otherwise = defaults_of(flux, vae_scale);
@@ -86,7 +79,7 @@ FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts 
       sampler_(read_flow_match_config(parts_.scheduler)),
       flux_(read_flux_config(parts_.transformer)),
       vae_config_(read_autoencoder_kl_config(parts_.vae)),
-      free_bytes_(free_bytes(config_)) {
+      room_(room_of(config_, !folder_)) {
   if (config_.ranks() > 1) {
     StepChoice choice = choice_for(flux_, vae_config_.scale(), config_);
     mesh_ = choice.mesh;
@@ -133,7 +126,7 @@ VaeDecoder& FluxPipeline::decoder() {
 }
 
 void FluxPipeline::make_encoders() {
-  if (!together_ && !config_.encode_on_cpu) transformer_.reset(), vae_.reset();
+  if (room_.apart || (!together_ && !config_.encode_on_cpu)) transformer_.reset(), vae_.reset();
   if (t5_) return;
   const NetworkConfig network = encoder_of(config_);
   clip_.emplace(*folder_, network, config_.variant);
@@ -144,34 +137,23 @@ std::vector<std::pair<std::string, int64_t>> FluxPipeline::weight_bytes() const 
   return weight_bytes_of(weights_);
 }
 
-std::optional<PipelineMemory> FluxPipeline::memory(const ImageRequest& r) const {
-  if (!config_.device.cuda) return {};
-  const int gpu = config_.device.first_gpu();
-  const auto kernels = kernels_of_gpu(gpu);
-  const DType of_vae = beside_transformer(config_.dtype);
-  // A rank of several needs less than a rank alone.
-  const auto values = [&](const Program& program) { return value_bytes(program, *kernels); };
+PipelineMemory FluxPipeline::memory(const ImageRequest& r) {
   const LatentShape shape = latents_of(r);
+  const DecoderSize decoding{tiles_of(vae_config_), shape.height, shape.width,
+                             [&](int64_t h, int64_t w) { return decoder().value_bytes(h, w); }};
   std::vector<ComponentMemory> components;
   bool tiled = false;
   for (ComponentMemory c : weights_) {
+    if (c.encodes_text() && room_.is_gpu() && config_.encode_on_cpu) continue;
+    c.mapped = !room_.is_gpu() && room_.frees;
     if (c.name == "transformer") {
-      // Values live as long in all blocks.
-      c.values =
-          values(flux_step(few_blocks(flux_), {.text = r.text_tokens, .image = shape.tokens()},
-                           all_in(config_.dtype), config_.dtype));
+      c.values = steps().value_bytes({.text = r.text_tokens, .image = shape.tokens()});
     } else if (c.name == "vae") {
-      tiled = plan_decoder(c, tiles_of(vae_config_), shape.height, shape.width, r.tiles,
-                           free_bytes_, [&](int64_t h, int64_t w) {
-                             return values(autoencoder_kl_decode(
-                                 vae_config_, {.height = h, .width = w}, all_in(of_vae), of_vae));
-                           });
-    } else if (config_.encode_on_cpu) {
-      continue;
+      tiled = plan_decoder(c, decoding, r.tiles, room_);
     }
     components.push_back(std::move(c));
   }
-  return plan_memory(std::move(components), free_bytes_, fmt::format("cuda:{}", gpu), tiled);
+  return plan_memory(std::move(components), room_, tiled, decoding);
 }
 
 LatentShape FluxPipeline::latents_of(const ImageRequest& r) const {
@@ -242,8 +224,8 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   check(request);
   ImageResult result;
   result.memory = memory(request);
-  together_ = !result.memory || result.memory->together;
-  if (!together_) result.remarks.push_back("memory: " + to_string(*result.memory));
+  together_ = result.memory->together;
+  if (request.on_memory) request.on_memory(*result.memory);
   const LatentShape shape = latents_of(request);
   tiled_ = decodes_in_tiles(tiles_of(vae_config_), vae_config_.scale(), shape.height, shape.width,
                             result.memory, request.tiles, result.remarks);
@@ -255,6 +237,7 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   Lap lap;
   encode(request, result);
   result.timings.encode_ms = lap.ms() - result.timings.encoders_ms;
+  if (room_.apart) clip_.reset(), t5_.reset();
   if (!goes_on(Stage::prepare, 0, 0)) return result;
 
   const std::vector<float> sigmas = flow_match_sigmas(sampler_, request.steps, shape.tokens());

@@ -40,6 +40,8 @@ struct ImageRequest {
   bool strict = false;  // a prompt that is too long is an error
   bool tiles = false;   // the decoder works in tiles that blend, in place of exactly
   std::function<bool(const PipelineProgress&)> on_progress;
+  // How components share the memory, before anything is loaded.
+  std::function<void(const PipelineMemory&)> on_memory;
   // Latents as tokens [Li, in_channels]: noise as step 0, then each step's result.
   std::function<void(int64_t image, int64_t step, std::span<const float> latents)> on_latents;
   // After every `preview_every` steps but the last (0: never): what the decoder makes of the
@@ -56,7 +58,7 @@ struct ImageResult {
   int64_t step_bytes = 0, decode_bytes = 0;  // that ranks send each other
   int64_t clip_tokens = 0, t5_tokens = 0;    // without pads
   std::vector<std::string> remarks;          // for users: text was cut
-  std::optional<PipelineMemory> memory;      // on GPUs
+  std::optional<PipelineMemory> memory;
 };
 
 // Flux.1 from a prompt to pictures. A request's images are computed in turn, each as in a separate
@@ -91,13 +93,13 @@ class FluxPipeline {
   // "text_encoder_2".
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
-  // The components' memory for such a picture, on the GPU that needs most; nothing on CPUs. Fails
-  // as plan_memory does.
-  std::optional<PipelineMemory> memory(const ImageRequest& request) const;
+  // The components' memory for such a picture, on each GPU or on the host. Fails as plan_memory
+  // does.
+  PipelineMemory memory(const ImageRequest& request);
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal sizes, with
   // kMalformed on predictions beyond finite numbers, naming step and block, and as memory() does,
-  // before anything is loaded. Components that do not fit a GPU together come one after another.
+  // before anything is loaded. Components that do not fit together come one after another.
   ImageResult generate(const ImageRequest& request);
 
  private:
@@ -117,7 +119,7 @@ class FluxPipeline {
   const FlowMatchConfig sampler_;
   const FluxConfig flux_;
   const AutoencoderKlConfig vae_config_;
-  const int64_t free_bytes_;  // of a GPU before this pipeline took any
+  const MemoryRoom room_;  // before this pipeline took any
   std::optional<SequenceMesh> mesh_;
   std::string schedule_ = "sequential";
   std::vector<std::string> priced_;

@@ -15,6 +15,12 @@ std::string key_of(const FluxShape& s) {
 
 }  // namespace
 
+FluxConfig few_blocks(FluxConfig config) {
+  config.blocks = 1;
+  config.single_blocks = 2;
+  return config;
+}
+
 FluxTransformer::FluxTransformer(const JsonObject& config, const WeightSource& weights,
                                  const NetworkConfig& network)
     : config_(read_flux_config(config)), network_("transformer", weights, network) {
@@ -69,8 +75,18 @@ BoundNetwork& FluxTransformer::bound_step() {
   return bound_part(config_);
 }
 
+Program FluxTransformer::program_of(const FluxConfig& part, const FluxShape& shape) const {
+  return flux_step(part, shape, network_.dtype_of(), activations());
+}
+
+int64_t FluxTransformer::value_bytes(const FluxShape& shape) const {
+  const Program program = program_of(few_blocks(config_), shape);
+  if (!mesh()) return network_.value_bytes(program);
+  return network_.value_bytes(program, row_parallel(program, *mesh(), row_parts()));
+}
+
 BoundNetwork& FluxTransformer::bound_part(const FluxConfig& part) {
-  const auto make = [&] { return flux_step(part, shape_, network_.dtype_of(), activations()); };
+  const auto make = [&] { return program_of(part, shape_); };
   const std::string key =
       fmt::format("{}, {} + {} blocks", key_of(shape_), part.blocks, part.single_blocks);
   if (!mesh()) return network_.plan(key, make);

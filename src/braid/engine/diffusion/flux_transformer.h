@@ -23,6 +23,10 @@ struct FluxInputs {
   float guidance = 0;             // ignored without config().guidance
 };
 
+// A few of the blocks: costs ranks in proportion to the whole, needs the same values but for
+// modulation, and is planned sooner.
+FluxConfig few_blocks(FluxConfig config);
+
 // A Flux.1 pipeline's transformer. begin() computes everything constant over the steps: projected
 // text, rotary table, and every block's modulation for all steps. A step then reads no modulation
 // weights (a quarter in all).
@@ -49,6 +53,9 @@ class FluxTransformer {
   // The step's bound Program for the current shape.
   BoundNetwork& bound_step();
 
+  // Bytes of values that a device needs for such a step, as of Network.
+  int64_t value_bytes(const FluxShape& shape) const;
+
   void begin(const FluxInputs& inputs);
   // Step i after begin(): latents [B * Li, in_channels] to a velocity in the same shape, valid
   // until the next call.
@@ -60,6 +67,7 @@ class FluxTransformer {
  private:
   // A step of a part of the blocks, the first ones.
   BoundNetwork& bound_part(const FluxConfig& part);
+  Program program_of(const FluxConfig& part, const FluxShape& shape) const;
   std::span<const float> modulation_of(int64_t step) const;
   void modulate(const FluxInputs& inputs);
   DType activations() const { return network_.activations(); }

@@ -241,19 +241,22 @@ void Network::divide_by(const SequenceMesh& mesh, const std::string& schedule) {
   schedule_ = schedule;
 }
 
-BoundNetwork Network::bind(const Program& program, const LayoutPlan& layout) {
+PlannedForward Network::planned(const Program& program, const LayoutPlan& layout) const {
   const bool alone = layout.P == 1;
-  PlannedForward planned = plan_network(program, layout, ranks_->world->catalogs(layout.P),
-                                        alone ? Topology{} : mesh_.value().topology,
-                                        *find_strategy(alone ? "sequential" : schedule_));
-  const std::vector<RankProgram> places = planned.lowered;
-  return {*ranks_, places, ranks_->world->bind(std::move(planned))};
+  return plan_network(program, layout, ranks_->world->catalogs(layout.P),
+                      alone ? Topology{} : mesh_.value().topology,
+                      *find_strategy(alone ? "sequential" : schedule_));
 }
 
-int64_t Network::value_bytes(const Program& program) const {
-  return plan_network(program, {}, ranks_->world->catalogs(1), {}, *sequential_strategy())
-      .schedules[0]
-      .memory.arena_bytes;
+BoundNetwork Network::bind(const Program& program, const LayoutPlan& layout) {
+  PlannedForward made = planned(program, layout);
+  const std::vector<RankProgram> places = made.lowered;
+  return {*ranks_, places, ranks_->world->bind(std::move(made))};
+}
+
+int64_t Network::value_bytes(const Program& program, const LayoutPlan& layout) const {
+  // An arena has the same size on all ranks.
+  return planned(program, layout).schedules[0].memory.arena_bytes * (device_.cuda ? 1 : layout.P);
 }
 
 int64_t Network::weight_bytes() const {

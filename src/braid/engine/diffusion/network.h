@@ -114,8 +114,9 @@ class Network {
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
   const std::string& schedule() const { return schedule_; }
 
-  // Bytes of values that rank 0 needs to compute the Program alone.
-  int64_t value_bytes(const Program& program) const;
+  // Bytes of values that a device needs to compute the Program, by rank 0 alone or divided: a GPU
+  // for its rank, the host for all ranks.
+  int64_t value_bytes(const Program& program, const LayoutPlan& layout = {}) const;
   // Whether inputs stay as they were written until their plan is gone: a run may reuse a CPU's.
   bool keeps_inputs() const { return device_.cuda; }
 
@@ -125,6 +126,7 @@ class Network {
   int64_t plans_made() const { return plans_made_; }
 
  private:
+  PlannedForward planned(const Program& program, const LayoutPlan& layout) const;
   BoundNetwork bind(const Program& program, const LayoutPlan& layout);
 
   std::string name_;

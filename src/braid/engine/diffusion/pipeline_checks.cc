@@ -64,7 +64,7 @@ int64_t sent_bytes(const BoundNetwork& network, int ranks) {
 
 bool can_preview(int64_t every, bool together, std::vector<std::string>& remarks) {
   if (every > 0 && !together) {
-    remarks.emplace_back("no previews: the GPU has no room for decoder and transformer together");
+    remarks.emplace_back("no previews: there is no room for decoder and transformer together");
   }
   return every > 0 && together;
 }

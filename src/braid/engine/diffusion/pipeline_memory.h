@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,38 +11,71 @@
 
 namespace braid {
 
-// A pipeline component's need of GPU memory, in bytes.
+// A pipeline component's need of a device's memory, in bytes.
 struct ComponentMemory {
   std::string name;
   int64_t weights = 0;
-  int64_t values = 0;  // the largest Program's values, while it runs
+  // The largest Program's values, while it runs: a GPU's for its rank, on CPUs all ranks'.
+  int64_t values = 0;
+  bool mapped = false;  // weights are pages of a file, which the system may drop and read again
+
+  int64_t needs() const { return values + (mapped ? 0 : weights); }
+  bool encodes_text() const { return name.starts_with("text_encoder"); }
 };
 
 // Names and weights.
 std::vector<std::pair<std::string, int64_t>> weight_bytes_of(
     const std::vector<ComponentMemory>& components);
 
-// How a pipeline's components share a GPU, in the order of their stages.
+// A device's memory for a pipeline.
+struct MemoryRoom {
+  std::string device;    // in messages: "cuda:0"
+  int64_t free = 0;      // before the first component
+  int64_t reserved = 0;  // of these: for libraries and graphs
+  bool apart = false;    // text encoders leave before the other components come
+  bool frees = true;     // components can leave; false: made weights stay on the host
+  int ranks = 1;         // that divide values
+  int64_t bytes() const { return free - reserved; }
+  bool is_gpu() const { return device.starts_with("cuda"); }
+
+  static MemoryRoom of_gpu(int id, int64_t free);
+  static MemoryRoom of_cpu(int64_t free);
+};
+
+// How a pipeline's components share a device, in the order of their stages.
 struct PipelineMemory {
   std::vector<ComponentMemory> components;
-  int64_t free = 0;      // free on the GPU before the first component
+  int64_t free = 0;      // free on the device before the first component
   int64_t most = 0;      // used at once
   bool tiled = false;    // the decoder's values are those of a tile
   bool together = true;  // all weights stay; false: each component is freed before the next comes
+  // Options of the program with which all weights would stay.
+  std::vector<std::string> options;
 };
 
-// Sets the values of a decoder with `values_of(h, w)` for an exact decoding; for a tile if `tiles`
-// says so or the exact ones do not fit. Whether for a tile. The weights stay twice, the second time
-// in the order of the convolutions.
-bool plan_decoder(ComponentMemory& vae, const TileGrid& grid, int64_t height, int64_t width,
-                  bool tiles, int64_t free,
-                  const std::function<int64_t(int64_t h, int64_t w)>& values_of);
+// Whether a component fits the room alone.
+bool fits(const ComponentMemory& component, const MemoryRoom& room);
 
-// A GPU's libraries and graphs take a part of the `free` bytes. Fails with kResource for a
-// component that is too large alone, in one line with the component, its bytes and a size that
-// fits. `device` stands in messages: "cuda:0".
-PipelineMemory plan_memory(std::vector<ComponentMemory> components, int64_t free,
-                           const std::string& device, bool tiled = false);
+// Bytes at once if all components stay, but for text encoders apart.
+int64_t bytes_together(std::span<const ComponentMemory> components, const MemoryRoom& room);
+
+// A decoding: latents, tiles, and the bytes of values for h x w latents, exact.
+struct DecoderSize {
+  TileGrid grid;
+  int64_t height = 0, width = 0;
+  std::function<int64_t(int64_t h, int64_t w)> values_of;
+};
+
+// Sets the values of a decoder: for an exact decoding, or for a tile if `tiles` says so or the
+// exact ones do not fit. Whether for a tile. A GPU keeps the weights twice, the second time in the
+// order of the convolutions.
+bool plan_decoder(ComponentMemory& vae, const DecoderSize& size, bool tiles,
+                  const MemoryRoom& room);
+
+// Fails with kResource for a component that is too large alone, in one line with the component, its
+// bytes and options that would fit. `decoder`: prices tiles where components do not stay.
+PipelineMemory plan_memory(std::vector<ComponentMemory> components, const MemoryRoom& room,
+                           bool tiled = false, const DecoderSize& decoder = {});
 
 // "transformer 23.8 + 1.0 GB, vae 0.1 + 5.3 GB; ..., 80.0 GB free".
 std::string to_string(const PipelineMemory& memory);

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "braid/schedule/strategies/registry.h"
+#include "braid/engine/requests/kv_room.h"
 
 namespace braid {
 namespace {
@@ -65,19 +65,21 @@ StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int
                      heads, step, parts, kernels.get());
 }
 
-int64_t free_bytes(const PipelineConfig& config) {
-  if (!config.device.cuda) return 0;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (int r = 0; r < config.ranks(); ++r) {
-    least = std::min(least, gpu_memory(gpu_of(config, r)).free);
+MemoryRoom room_of(const PipelineConfig& config, bool made) {
+  MemoryRoom room;
+  if (!config.device.cuda) {
+    room = MemoryRoom::of_cpu(config.free_bytes > 0 ? config.free_bytes : available_memory());
+    room.frees = !made;
+  } else {
+    int64_t least = config.free_bytes > 0 ? config.free_bytes : std::numeric_limits<int64_t>::max();
+    for (int r = 0; r < config.ranks() && config.free_bytes == 0; ++r) {
+      least = std::min(least, gpu_memory(gpu_of(config, r)).free);
+    }
+    room = MemoryRoom::of_gpu(config.device.first_gpu(), least);
+    room.apart = config.free_encoders && !config.encode_on_cpu;
   }
-  return least;
-}
-
-int64_t value_bytes(const Program& program, const KernelCatalog& kernels) {
-  return plan_network(program, {}, {&kernels}, {}, *sequential_strategy())
-      .schedules[0]
-      .memory.arena_bytes;
+  room.ranks = config.ranks();
+  return room;
 }
 
 PipelineParts parts_of(const DiffusersFolder& folder, const PipelineConfig& config) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "braid/engine/diffusion/network.h"
+#include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/io/diffusers_folder.h"
 
 // Shared by pipelines of all families.
@@ -36,6 +37,8 @@ struct PipelineConfig {
   DeviceSpec device;
   DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16, f16 or f32
   bool encode_on_cpu = false;  // text encoders stay on the CPU
+  bool free_encoders = false;  // text encoders leave a GPU before the steps, and come again
+  int64_t free_bytes = 0;      // of each device for the pipeline; 0: as much as is free
 
   // The type that diffusers draws noise in: the model's.
   DType noise() const { return device.cuda ? dtype : DType::f32; }
@@ -68,10 +71,9 @@ NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<Seque
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
                      const Program& step, const std::vector<std::vector<std::string>>& parts);
 
-// Free memory of the config's fullest GPU; 0 on CPUs.
-int64_t free_bytes(const PipelineConfig& config);
-// Bytes of values that a rank alone needs to compute the Program.
-int64_t value_bytes(const Program& program, const KernelCatalog& kernels);
+// Free memory of the config's fullest GPU, or of the host. `made`: a CPU's weights are made, not
+// mapped, and stay.
+MemoryRoom room_of(const PipelineConfig& config, bool made);
 
 // A pipeline's parts, but for text encoders: the components' configurations and weights.
 struct PipelineParts {

@@ -19,11 +19,20 @@ VaeDecoder::VaeDecoder(const JsonObject& config, std::shared_ptr<const WeightSou
   network_.check({&program, 1}, autoencoder_kl_ignores);
 }
 
+Program VaeDecoder::program_of(int64_t height, int64_t width) const {
+  return autoencoder_kl_decode(config_, {.height = height, .width = width}, network_.dtype_of(),
+                               network_.activations());
+}
+
+int64_t VaeDecoder::value_bytes(int64_t height, int64_t width) const {
+  const Program program = program_of(height, width);
+  const int P = ranks(height);
+  if (P == 1) return network_.value_bytes(program);
+  return network_.value_bytes(program, picture_parallel(program, {"latents"}, height, width, P));
+}
+
 BoundNetwork& VaeDecoder::bound(int64_t height, int64_t width) {
-  const auto make = [&] {
-    return autoencoder_kl_decode(config_, {.height = height, .width = width}, network_.dtype_of(),
-                                 network_.activations());
-  };
+  const auto make = [&] { return program_of(height, width); };
   const int P = ranks(height);
   const std::string key = fmt::format("{} x {}", height, width);
   if (P == 1) return network_.plan(key, make);

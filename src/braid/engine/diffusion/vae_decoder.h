@@ -28,6 +28,8 @@ class VaeDecoder {
   int ranks(int64_t height) const { return height < ranks_ ? 1 : ranks_; }
   // The bound Program of a size.
   BoundNetwork& bound(int64_t height, int64_t width);
+  // Bytes of values that a device needs for a size, as of Network.
+  int64_t value_bytes(int64_t height, int64_t width) const;
   // f32 [height * width, channels()], as the transformer leaves them, to f32 [H * W, 3] from -1 to
   // 1, valid until the next call; sides in latents.
   std::span<const float> decode(std::span<const float> latents, int64_t height, int64_t width);
@@ -36,6 +38,8 @@ class VaeDecoder {
   TileGrid tiles() const { return tiles_of(config_); }
 
  private:
+  Program program_of(int64_t height, int64_t width) const;
+
   std::shared_ptr<const WeightSource> weights_;
   AutoencoderKlConfig config_;
   const int ranks_;

@@ -15,20 +15,29 @@ VideoDecoder::VideoDecoder(const JsonObject& config, std::shared_ptr<const Weigh
   network_.check({&program, 1}, autoencoder_cogvideox_ignores);
 }
 
+Program VideoDecoder::program_of(const VideoLatentSize& size) const {
+  return autoencoder_cogvideox_decode(config_, size, network_.dtype_of(), network_.activations());
+}
+
+LayoutPlan VideoDecoder::layout_of(const Program& program, const VideoLatentSize& size) const {
+  std::vector<std::string> inputs;
+  for (size_t i = 0; i < cogvideox_chunks(size.frames).size(); ++i) {
+    inputs.push_back(fmt::format("latents.{}", i));
+  }
+  return picture_parallel(program, inputs, size.height, size.width, ranks(size.height));
+}
+
+int64_t VideoDecoder::value_bytes(const VideoLatentSize& size) const {
+  const Program program = program_of(size);
+  if (ranks(size.height) == 1) return network_.value_bytes(program);
+  return network_.value_bytes(program, layout_of(program, size));
+}
+
 BoundNetwork& VideoDecoder::bound(const VideoLatentSize& size) {
   const std::string key = fmt::format("{} x {} x {}", size.frames, size.height, size.width);
-  const auto make = [&] {
-    return autoencoder_cogvideox_decode(config_, size, network_.dtype_of(), network_.activations());
-  };
-  const int P = ranks(size.height);
-  if (P == 1) return network_.plan(key, make);
-  return network_.plan(key, make, [&](const Program& program) {
-    std::vector<std::string> inputs;
-    for (size_t i = 0; i < cogvideox_chunks(size.frames).size(); ++i) {
-      inputs.push_back(fmt::format("latents.{}", i));
-    }
-    return picture_parallel(program, inputs, size.height, size.width, P);
-  });
+  const auto make = [&] { return program_of(size); };
+  if (ranks(size.height) == 1) return network_.plan(key, make);
+  return network_.plan(key, make, [&](const Program& p) { return layout_of(p, size); });
 }
 
 void VideoDecoder::each_chunk(std::span<const float> latents, const VideoLatentSize& size,

@@ -29,9 +29,11 @@ class VideoDecoder {
 
   // The bound Program of a size.
   BoundNetwork& bound(const VideoLatentSize& size);
+  // Bytes of values that a device needs for a size, as of Network.
+  int64_t value_bytes(const VideoLatentSize& size) const;
   // f32 [frames * height * width, channels()], as the transformer leaves them, to pictures: for an
-  // odd number of frames the model's time_scale() * (frames - 1) + 1.
-  // `tiled`: in tiles(), not exact, with the memory of a tile.
+  // odd number of frames the model's time_scale() * (frames - 1) + 1. `tiled`: in tiles(), not
+  // exact, with the memory of a tile.
   std::vector<RgbImage> decode(std::span<const float> latents, const VideoLatentSize& size,
                                bool tiled = false);
   TileGrid tiles() const { return tiles_of(config_); }
@@ -43,6 +45,10 @@ class VideoDecoder {
                   const TakeFrames& take);
 
  private:
+  Program program_of(const VideoLatentSize& size) const;
+  // Rows of pixels over ranks.
+  LayoutPlan layout_of(const Program& program, const VideoLatentSize& size) const;
+
   std::shared_ptr<const WeightSource> weights_;
   AutoencoderCogVideoXConfig config_;
   const int ranks_;
