@@ -39,11 +39,11 @@ int64_t patches_of(const ConvDesc& d, int pixels, int width) {
 // Of a patch of `pixels`: fewest patches over a picture, then the shape nearest to a square. A
 // patch has every `upsample`-th pixel along both axes.
 int patch_width(const ConvDesc& d, int pixels) {
-  int best = 0;
-  int64_t fewest = 0;
-  for (const int width : {16, 32, 8, 64, 128}) {
+  int best = 16;
+  int64_t fewest = patches_of(d, pixels, best);
+  for (const int width : {32, 8, 64, 128}) {
     const int64_t patches = patches_of(d, pixels, width);
-    if (best == 0 || patches < fewest) best = width, fewest = patches;
+    if (patches < fewest) best = width, fewest = patches;
   }
   return best;
 }
