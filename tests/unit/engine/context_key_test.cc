@@ -5,6 +5,7 @@
 #include <set>
 
 #include "braid/engine/batch_cut.h"
+#include "braid/kernels/cuda/linear/search_rows.h"
 
 namespace braid {
 namespace {
@@ -13,7 +14,8 @@ Batch batch_of(const std::vector<int64_t>& prompts, int64_t scored) {
   Batch batch(16);
   batch.clear();
   for (int64_t n : prompts) {
-    const std::vector<int32_t> tokens(static_cast<size_t>(n)), pages(64);
+    const std::vector<int32_t> tokens(static_cast<size_t>(n)),
+        pages(static_cast<size_t>(n) / 16 + 1);
     batch.add(tokens, 0, pages, std::min(scored, n));
   }
   return batch;
@@ -68,6 +70,17 @@ TEST(ContextKey, CapacitiesHoldTheSizesAndAreFew) {
     both.insert({c.token, c.sequence});
   }
   EXPECT_LE(both.size(), tokens.size() + 1) << "decoding makes few plans beside those of its sizes";
+}
+
+// Products of a batch's steps are searched for: their rows return.
+TEST(ContextKey, CapacitiesRepayASearch) {
+  for (int64_t n = 1000; n <= 20000; n += 37) {
+    for (int ranks : {1, 2, 4, 8}) {
+      const Extents c = key({n}, {{0, n}}, ranks).micro_batches[0].capacity;
+      EXPECT_EQ(cuda::repays_search(c.token, BatchAxis::token), c.token >= 1024) << n;
+      EXPECT_EQ(cuda::repays_search(c.shard, BatchAxis::shard), c.shard >= 1024) << n;
+    }
+  }
 }
 
 TEST(ContextKey, KnowsWhenEveryTokenIsARow) {

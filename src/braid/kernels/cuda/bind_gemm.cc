@@ -5,6 +5,7 @@
 #include "braid/base/math.h"
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/linear/device/dequantize.h"
+#include "braid/kernels/cuda/linear/search_rows.h"
 #include "braid/kernels/cuda/pointwise/device/add.h"
 #include "braid/kernels/cuda/pointwise/device/gated.h"
 
@@ -75,13 +76,18 @@ std::vector<ValueType> types_of(std::span<const TensorView> views, BatchAxis axi
 
 }  // namespace
 
-std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& pointers) {
-  constexpr int64_t kTunedTokens = 1024;  // fewer tokens do not repay a search for an algorithm
-  auto& gemm = gemms_[fmt::format("{} {} {}", to_string(desc), desc.w_stride, desc.y_stride)];
-  if (gemm) return gemm;
+std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& pointers,
+                                     BatchAxis axis) {
+  const std::string key = fmt::format("{} {} {}", to_string(desc), desc.w_stride, desc.y_stride);
+  if (auto known = gemms_[key].lock()) return known;
   if (!library_) library_ = CublasLt::load();
-  gemm = std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kWorkspaceBytes});
-  gemm->prepare(pointers, nullptr, desc.m >= kTunedTokens);
+  const auto gemm =
+      std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kWorkspaceBytes});
+  const bool search = repays_search(desc.m, axis);
+  gemm->prepare(pointers, nullptr, search);
+  searches_ += search ? 1 : 0;
+  std::erase_if(gemms_, [](const auto& made) { return made.second.expired(); });
+  gemms_[key] = gemm;
   return gemm;
 }
 
@@ -253,7 +259,7 @@ class BoundGemm {
                               .y_dtype = y.dtype,
                               .bias = p.bias != nullptr,
                               .w_stride = packed ? 0 : w.row_bytes / bytes_of(w.dtype, 1)},
-                             p);
+                             p, call_.axis);
     return product;
   }
 
@@ -279,7 +285,7 @@ class BoundGemm {
     pair_ = {.first = ascending ? n - 2 : n - 1, .second = ascending ? n - 1 : n - 2};
     const GemmPointers p = pair_pointers(
         op, [&](size_t i) { return workspace_ + (i == pair_.second ? scratch_.y2 : scratch_.y); });
-    pair_.gemm = store.get(desc, p);
+    pair_.gemm = store.get(desc, p, call_.axis);
   }
 
   const OpCall& call_;

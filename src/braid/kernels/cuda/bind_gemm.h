@@ -49,17 +49,21 @@ class LinearOperands {
   const size_t first_out_;  // of the products
 };
 
-// Products shared by launches with the same shape on a GPU.
+// Products shared by launches with the same shape on a GPU, while any launch holds them.
 class GemmStore {
  public:
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // a product's, at most
 
-  // Made, and run once on `pointers`, when it is first asked for.
-  std::shared_ptr<Gemm> get(const GemmDesc& desc, const GemmPointers& pointers);
+  // Made, and run once on `pointers`, when it is first asked for. With rows that repay it, of
+  // values on `axis`, after a search for the fastest algorithm; else by the library's first choice.
+  std::shared_ptr<Gemm> get(const GemmDesc& desc, const GemmPointers& pointers,
+                            BatchAxis axis = BatchAxis::none);
+  int64_t searches() const { return searches_; }  // so far
 
  private:
   std::shared_ptr<const CublasLt> library_;
-  std::map<std::string, std::shared_ptr<Gemm>> gemms_;
+  std::map<std::string, std::weak_ptr<Gemm>> gemms_;
+  int64_t searches_ = 0;
 };
 
 // Whether this machine has the library.

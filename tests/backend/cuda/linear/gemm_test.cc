@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "braid/base/error.h"
+#include "braid/kernels/cuda/bind_gemm.h"
 #include "braid/tensor/quant.h"
 
 namespace braid::cuda::test {
@@ -265,6 +266,34 @@ TEST(Gemm, StridesAndTuning) {
          .y_stride = 768},
         Tuned::yes);
   check({.m = 300, .n = 512, .k = 256, .bias = true}, Tuned::yes);
+}
+
+// A server sees prompt lengths without end: none waits for a search, and none leaves a product.
+TEST(Gemm, LengthsOfPromptsSearchNothing) {
+  REQUIRE_LIBRARY(lt);
+  constexpr int64_t kMost = 2200, n = 320, k = 256;
+  Array x(bytes(DType::bf16, kMost, k)), w(bytes(DType::bf16, n, k));
+  Array y(bytes(DType::bf16, kMost, n)), workspace(GemmStore::kWorkspaceBytes);
+  const GemmPointers p = {
+      .x = x.device, .w = w.device, .y = y.device, .workspace = workspace.device};
+  GemmStore store;
+  std::vector<std::shared_ptr<Gemm>> held;
+  const auto get = [&](int64_t m, BatchAxis axis) {
+    held.push_back(store.get({.m = m, .n = n, .k = k}, p, axis));
+  };
+  for (int64_t m : {1, 1023, 1025, 1100, 2101}) get(m, BatchAxis::shard);
+  EXPECT_EQ(store.searches(), 0);
+  EXPECT_EQ(store.get({.m = 2101, .n = n, .k = k}, p, BatchAxis::shard), held.back());
+  get(1152, BatchAxis::token);
+  EXPECT_EQ(store.searches(), 1);  // a capacity
+  get(1152, BatchAxis::token);
+  get(1999, BatchAxis::none);
+  EXPECT_EQ(store.searches(), 2);  // a picture
+  const std::weak_ptr<Gemm> dropped = held.front();
+  held.clear();
+  EXPECT_TRUE(dropped.expired());
+  get(1, BatchAxis::shard);
+  EXPECT_EQ(store.searches(), 2);
 }
 
 TEST(Gemm, RefusesWhatItCannot) {
