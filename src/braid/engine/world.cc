@@ -1,12 +1,43 @@
 #include "braid/engine/world.h"
 
 #include <algorithm>
+#include <exception>
+#include <thread>
 
 #include "braid/engine/forward_plans.h"
 #include "braid/engine/requests/step_queue.h"
 #include "braid/schedule/partition.h"
 
 namespace braid {
+namespace {
+
+// Calls fn(rank) for ranks [first, end). `at_once`: on a thread for each, and the first rank's
+// error is rethrown after all have ended.
+template <class Fn>
+void for_each_rank(int first, int end, bool at_once, const Fn& fn) {
+  if (!at_once || end - first < 2) {
+    for (int rank = first; rank < end; ++rank) fn(rank);
+    return;
+  }
+  std::vector<std::exception_ptr> errors(end - first);
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = first; rank < end; ++rank) {
+      threads.emplace_back([&fn, rank, &error = errors[rank - first]] {
+        try {
+          fn(rank);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<TokenLoop> World::loop(LoopRequest, const BoundForward&, const BoundForward&,
                                        StepPlanner&) {
@@ -45,11 +76,12 @@ std::vector<std::unique_ptr<Executor>> World::bind(PlannedForward planned, bool 
     idle.memory.arena_bytes = arena_bytes;
     rank(i).bind({}, {}, std::move(idle), beside);
   }
-  for (int i = first; i < std::min(end, planned.ranks()); ++i) {
+  const auto bind_rank = [&](int i) {
     const size_t r = i;
     executors[r] = rank(i).bind(planned.lowered[r], std::move(planned.programs[r]),
                                 std::move(planned.schedules[r]), beside);
-  }
+  };
+  for_each_rank(first, std::min(end, planned.ranks()), waits_on_device(), bind_rank);
   return executors;
 }
 
