@@ -84,6 +84,7 @@ void measure(Generator& generator, const BenchOptions& o, int ranks, int warm_up
   const bool decode = row.decode > 0;
   const int64_t tokens = row.prompt + row.decode;
   const int64_t chunk = decode ? 1 : generator.prefill_chunk();
+  const auto before = generator.runner().approximation();
   Progress progress;
   progress.announce(row.name() + ": warming up");
   generator.advance(0, row.depth, generator.prefill_chunk(), row.batch);
@@ -98,6 +99,9 @@ void measure(Generator& generator, const BenchOptions& o, int ranks, int warm_up
     row.loop = generator.advance(row.depth, tokens, chunk, row.batch, o.own);
     row.seconds.push_back(steady_seconds() - start);
   }
+  std::optional<Approximation> made = generator.runner().approximation();
+  if (made && before) made->shares = made->shares - before->shares;
+  if (made && made->shares.thinned()) row.approximate = std::move(made);
 }
 
 // Parameters of the embedding, which is a table and no product, unless the head shares it.

@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 
+#include "braid/approximation_report.h"
 #include "braid/table.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
@@ -89,7 +90,7 @@ std::string loop_text(const BenchResult& r, int64_t layers) {
       r.loop.cpu_us);
 }
 
-// A CSV field (RFC 4180): numbers and lists of numbers unchanged, text between quotes.
+// A CSV field (RFC 4180): numbers and lists of numbers unchanged, texts and objects between quotes.
 std::string csv_field(const nlohmann::ordered_json& value) {
   if (value.is_null()) return "";
   if (value.is_array()) {
@@ -97,9 +98,10 @@ std::string csv_field(const nlohmann::ordered_json& value) {
     for (const auto& item : value) joined += (joined.empty() ? "" : ";") + item.dump();
     return joined;
   }
-  if (!value.is_string()) return value.dump();
+  if (!value.is_string() && !value.is_object()) return value.dump();
   std::string out = "\"";
-  for (char c : value.get<std::string>()) out += c == '"' ? "\"\"" : std::string(1, c);
+  for (char c : value.is_string() ? value.get<std::string>() : value.dump())
+    out += c == '"' ? "\"\"" : std::string(1, c);
   return out + "\"";
 }
 
@@ -110,6 +112,9 @@ std::string BenchResult::name() const {
   if (depth > 0) text += fmt::format(" @ d{}", depth);
   if (own > 0) text += fmt::format(", {} own", own);
   if (!communication) text += ", no communication";
+  if (approximate) {
+    text += fmt::format(", approximate {:.0f}%", 100 * approximate->shares.pair_share());
+  }
   return text;
 }
 
@@ -231,6 +236,7 @@ nlohmann::ordered_json BenchReport::row_json(const BenchResult& r) const {
     if (roof_.bytes > 0) test["bandwidth_share"] = r.bytes / roof_.bytes / r.step_seconds();
   }
   if (r.floor_share(roof_) > 0) test["floor_share"] = r.floor_share(roof_);
+  add_approximation(test, r.approximate);
   if (r.loop.steps > 0) {
     test["launches"] = r.loop.launches;
     test["cpu_us"] = r.loop.cpu_us;
@@ -244,7 +250,7 @@ nlohmann::ordered_json BenchReport::line_json(const BenchResult& r) const {
   const nlohmann::ordered_json row = row_json(r);
   for (const auto& [key, value] : row.items()) line[key] = value;
   for (const char* key :
-       {"bytes_per_token", "bandwidth_share", "floor_share", "launches", "cpu_us"}) {
+       {"bytes_per_token", "bandwidth_share", "floor_share", "approximate", "launches", "cpu_us"}) {
     const nlohmann::ordered_json value = row.contains(key) ? row[key] : nullptr;
     line.erase(key);
     line[key] = value;

@@ -27,6 +27,7 @@ struct BenchResult {
   double bytes = 0;             // weights and KV that a decode step must read; 0 for a prompt
   double flops = 0;             // for a decode step, or for the whole prompt
   LoopStats loop;               // of a device's decode loop
+  std::optional<Approximation> approximate = {};  // of the row's prompts
 
   std::string name() const;  // "pp512", "tg128 @ d1024"
   std::vector<double> tokens_per_s() const;

@@ -249,6 +249,7 @@ class Chat {
       messages_ = std::move(messages);
       print("\n");
       report(request, g, interrupt_.asked());
+      parallel_.report_approximation(generator_);
       if (!complained_) complained_ = parallel_.report_cores();
     } catch (const Error& error) {  // the conversation goes on without the message
       if (error.code() != ErrorCode::kInvalidArgument) throw;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/cluster_description.h"
@@ -218,8 +219,15 @@ void ParallelRun::announce() const {
   for (const std::string& line : remarks_) std::fprintf(stderr, "braid: %s\n", line.c_str());
 }
 
+void ParallelRun::report_approximation(const Generator& generator) {
+  const std::optional<Approximation> made = generator.runner().approximation();
+  if (!made || std::exchange(approximation_said_, true)) return;
+  std::fprintf(stderr, "braid: approximate: %s\n", to_string(*made).c_str());
+}
+
 void ParallelRun::finish(Generator& generator) {
-  if (trace_) trace_->finish();
+  report_approximation(generator);
+  if (trace_) trace_->finish(generator.runner());
   if (!options_.describe.empty()) {
     write_file(options_.describe, to_json(generator.runner().cluster()));
   }

@@ -79,6 +79,8 @@ class ParallelRun {
   // False: no other program did, or the work ran on GPUs.
   void watch_cores() { cores_ = cpu::CoreWatch(); }
   bool report_cores() const;
+  // Says once that prompts left keys out, where some did.
+  void report_approximation(const Generator& generator);
   // Completes the trace and the plot, and prints the lines of --explain.
   void finish(Generator& generator);
 
@@ -86,6 +88,7 @@ class ParallelRun {
   const ParallelOptions& options_;
   EngineConfig engine_;
   std::vector<std::string> remarks_;
+  bool approximation_said_ = false;
   cpu::CoreWatch cores_;
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<StepPlot> plot_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "braid/approximation_report.h"
 #include "braid/commands.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/step_records.h"
@@ -83,8 +84,7 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
         score(generator, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
     for (double score : scores) chunk_sum -= score;
     if (i == 0) parallel.announce();  // until then an error is one line
-    if (i == 0 && config.sp && !config.sp->keep.empty() &&
-        config.sp->importance != Importance::own) {
+    if (i == 0 && generator.runner().approximation() && config.sp->importance != Importance::own) {
       std::fprintf(stderr,
                    "braid: --importance %s: later queries choose keys of tokens before them, so "
                    "the scores peek at the text\n",
@@ -102,6 +102,7 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
   if (options.json) {
     nlohmann::ordered_json json = {
         {"perplexity", value}, {"tokens", count}, {"kv_dtype", name(generator.kv_dtype())}};
+    add_approximation(json, generator.runner().approximation());
     add_expert_loads(json, generator.runner());
     print(json.dump() + "\n");
   } else {

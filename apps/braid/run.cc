@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "braid/approximation_report.h"
 #include "braid/chat.h"
 #include "braid/commands.h"
 #include "braid/engine/sampling_defaults.h"
@@ -63,6 +64,7 @@ Json json_report(const Request& request, const Generation& g, double load_ms,
   out["version"] = version_line();
   out["kv_dtype"] = name(generator.kv_dtype());
   out["peak_rss_mb"] = peak_rss_mb();
+  add_approximation(out, generator.runner().approximation());
   add_expert_loads(out, generator.runner());
   return out;
 }

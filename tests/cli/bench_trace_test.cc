@@ -28,6 +28,7 @@ TEST_F(BenchTraceCliTest, SimulatesEveryPolicyAndSaysTheSameTwice) {
   ASSERT_EQ(o.status, 0) << o.err;
   const Json results = Json::parse(o.out);
   ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[3]["policy"], "approximate SP, keep 0.5");
   for (const Json& r : results) {
     EXPECT_EQ(r["all"]["requests"], 10);
     EXPECT_EQ(r["short"]["requests"].get<int>() + r["long"]["requests"].get<int>(), 10);

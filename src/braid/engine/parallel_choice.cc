@@ -37,12 +37,11 @@ std::vector<std::string> remarks_on(const EngineConfig& engine, const std::strin
     lines.push_back(fmt::format("on the CPU, {} thread{}: {}", all, all == 1 ? "" : "s", why_cpu));
   }
   if (!engine.device.cuda && all > cores && engine.threads > 0) {
-    lines.push_back(fmt::format("{} threads on {} core{} take turns: --threads {} is faster", all,
-                                cores, cores == 1 ? "" : "s", std::max(1, cores / engine.tp)));
-  }
-  if (engine.sp && !engine.sp->keep.empty()) {
-    lines.push_back(fmt::format("approximate: of far ranks' keys {} are read (--keep)",
-                                fmt::join(engine.sp->keep, ", ")));
+    const int fewer = std::max(1, cores / engine.tp);
+    const std::string faster =
+        fewer < threads ? fmt::format("--threads {} is", fewer) : "fewer ranks are";
+    lines.push_back(fmt::format("{} threads on {} core{} take turns: {} faster", all, cores,
+                                cores == 1 ? "" : "s", faster));
   }
   return lines;
 }

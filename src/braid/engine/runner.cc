@@ -360,6 +360,10 @@ std::span<const ExpertLoad> Runner::expert_loads() const {
   return impl_->loads;
 }
 
+std::optional<Approximation> Runner::approximation() const {
+  return impl_->planner->approximation();
+}
+
 const ForwardPlanner& Runner::planner() const {
   return impl_->planner->forward_planner();
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "braid/engine/approximation.h"
 #include "braid/engine/batch.h"
 #include "braid/engine/expert_load.h"
 #include "braid/engine/forward_plans.h"
@@ -112,6 +113,9 @@ class Runner {
   // Rows of all steps so far, of all ranks, by layer; empty without a mixture, or if the config
   // does not ask. Steps of a loop on a device do not count.
   std::span<const ExpertLoad> expert_loads() const;
+
+  // Of all prompts so far; none if nothing was left out.
+  std::optional<Approximation> approximation() const;
 
   // Plans so far: for `auto` each candidate's price, then each plan in the
   // cache.

@@ -10,6 +10,14 @@ namespace {
 
 constexpr Work kGatherWork{.extents = {.sequence = 1}};
 
+// In front of the lines, as plans are listed; each line once.
+void add_newest(std::vector<std::string>& lines, const std::string& line) {
+  constexpr size_t kLines = 16;
+  std::erase(lines, line);
+  lines.insert(lines.begin(), line);
+  if (lines.size() > kLines) lines.pop_back();
+}
+
 }  // namespace
 
 SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
@@ -21,6 +29,11 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
       shape_(cache),
       P_(meshes.back().ranks()),
       levels_(levels),
+      layers_(
+          levels
+              ? attention_layers(model(
+                    {.capacity = {1, 1, 1}, .pages = 1, .page_size = 1, .pages_per_sequence = 1}))
+              : std::vector<AttentionLayer>()),
       strategies_(std::move(strategies)),
       world_(world),
       cost_(cost),
@@ -142,30 +155,43 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
                          : key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
   key.mesh = static_cast<int>(chosen);
   const auto bound = plans_.get(key, [&] {
-    if (levels_) {
-      approximated_.push_back(fmt::format("prompt of {} tokens: approximate, {:.1f}% of its pairs",
-                                          key.q.length(), 100 * kept_pairs(*levels_, key.q)));
-    }
     PlannedForward planned = plan_tokens(key);
     if (!whole && !levels_) explain_moves(key, planned);
     plans_.make_way(planned.schedules.front().memory.arena_bytes);
     return world_.bound(key, std::move(planned));
   });
+  if (levels_) count_shares(key);
   const StepInputs* inputs = &*step_;
   if (whole) inputs = &*whole_step_;
   return {bound, inputs, cut_.works(), pages_end(batch)};
 }
 
-// In front of the lines: the newest first, as plans are listed.
+void SequenceRanks::count_shares(const ContextKey& key) {
+  const int64_t tokens = key.q.length(), cached = key.kv.length() - tokens;
+  const LevelShares shares = level_shares(*levels_, layers_, key.q, cached);
+  shares_ += shares;
+  const std::string about =
+      shares.thinned()
+          ? fmt::format("approximate, {:.1f}% of its pairs; {}", 100 * shares.pair_share(),
+                        explain_levels(*levels_, layers_, key.q, cached))
+          : "exact, nothing is left out";
+  add_newest(approximated_,
+             fmt::format("prompt of {} tokens{}: {}", tokens,
+                         cached > 0 ? fmt::format(" behind {}", cached) : "", about));
+}
+
+std::optional<Approximation> SequenceRanks::approximation() const {
+  if (!shares_.thinned()) return {};
+  return Approximation{*levels_, shares_};
+}
+
 void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& planned) {
-  constexpr size_t kLines = 16;
   const std::string moves = braid::explain_moves(planned.lowered[0].program,
                                                  {planners_[key.mesh]->mesh(), key.q, key.kv});
   if (moves.empty()) return;
   const int64_t tokens = key.q.length();
-  moves_.insert(moves_.begin(),
-                fmt::format("{} tokens behind {}: {}", tokens, key.kv.length() - tokens, moves));
-  if (moves_.size() > kLines) moves_.pop_back();
+  add_newest(moves_,
+             fmt::format("{} tokens behind {}: {}", tokens, key.kv.length() - tokens, moves));
 }
 
 void SequenceRanks::prepare_owners(const Batch& batch) {
@@ -251,13 +277,8 @@ std::vector<std::string> SequenceRanks::explain() const {
     lines.push_back(fmt::format("keys: {} slots on each rank, {} together",
                                 cache.pages * cache.page_size, P_ * cache.pages * cache.page_size));
   }
-  if (levels_) {
-    lines.push_back(fmt::format(
-        "approximate: of far keys {} are read in groups of {} ranks, by {}{}",
-        fmt::join(levels_->keep, ", "), fmt::join(levels_->groups, ", "),
-        to_string(levels_->importance), levels_->drop_queries ? ", other tokens read none" : ""));
-    lines.insert(lines.end(), approximated_.begin(), approximated_.end());
-  }
+  if (const auto made = approximation()) lines.push_back("approximate: " + to_string(*made));
+  lines.insert(lines.end(), approximated_.begin(), approximated_.end());
   lines.insert(lines.end(), moves_.begin(), moves_.end());
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;

@@ -43,6 +43,7 @@ class SequenceRanks : public StepPlanner {
   }
 
   const ForwardPlanner& forward_planner() const override { return over_ranks(); }
+  std::optional<Approximation> approximation() const override;
   std::vector<std::string> explain() const override;
 
  private:
@@ -62,6 +63,7 @@ class SequenceRanks : public StepPlanner {
                             const Work& work);
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
+  void count_shares(const ContextKey& key);
   void explain_moves(const ContextKey& key, const PlannedForward& planned);
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
@@ -69,6 +71,7 @@ class SequenceRanks : public StepPlanner {
   const CacheShape shape_;
   const int P_;
   const std::optional<KeyLevels> levels_;
+  const std::vector<AttentionLayer> layers_;  // with levels
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
@@ -88,6 +91,7 @@ class SequenceRanks : public StepPlanner {
   std::optional<LocalStep> local_step_;
   const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
+  LevelShares shares_;                     // of all prompts so far
   std::vector<std::string> approximated_;  // a line for each size of a prompt
   std::vector<std::string> moves_;         // likewise, behind keys on several ranks
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "braid/engine/approximation.h"
 #include "braid/engine/batch.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/engine/requests/step_sizes.h"
@@ -67,6 +68,8 @@ class StepPlanner {
   virtual std::shared_ptr<BoundForward> plan_size(const StepSize& size, int64_t context) = 0;
 
   virtual const ForwardPlanner& forward_planner() const = 0;
+  // Of all prompts so far; none if nothing was left out.
+  virtual std::optional<Approximation> approximation() const { return {}; }
   // A line for each choice so far and each kept plan.
   virtual std::vector<std::string> explain() const = 0;
 };

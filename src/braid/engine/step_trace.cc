@@ -20,6 +20,11 @@ void StepTrace::add(const Runner& runner, int ranks) {
   writer_.add(measured_timeline(runner, ranks));
 }
 
+void StepTrace::finish(const Runner& runner) {
+  if (const auto made = runner.approximation()) writer_.remark("approximate", to_string(*made));
+  writer_.finish();
+}
+
 void StepTrace::add(const LoopStats& stats) {
   std::vector<TraceSpan> host, device;
   for (size_t i = 0; i < stats.trace.size(); ++i) {

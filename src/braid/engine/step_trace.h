@@ -17,8 +17,8 @@ class StepTrace {
   void add(const Runner& runner, int ranks);
   // Steps run by a device alone, beside the first rank's host.
   void add(const LoopStats& stats);
-  // Completes the file.
-  void finish() { writer_.finish(); }
+  // Completes the file, with what `runner`'s prompts left out.
+  void finish(const Runner& runner);
 
  private:
   TraceWriter writer_;

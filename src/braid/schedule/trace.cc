@@ -256,6 +256,7 @@ struct TraceWriter::Impl {
       }
       list.push_back({{"busy_seconds", std::move(busy)}, {"wire_bytes", rank.wire_bytes}});
     }
+    about.update(remarks);
     about["steps"] = steps;
     about["step_seconds"] = seconds;
     about["ranks"] = std::move(list);
@@ -273,7 +274,7 @@ struct TraceWriter::Impl {
   double seconds = 0;
   std::vector<RankTotals> ranks;
   std::map<std::pair<int, std::string>, int64_t> lanes;  // by rank and name
-  Json about = Json::object();
+  Json about = Json::object(), remarks = Json::object();
 };
 
 namespace {
@@ -312,6 +313,10 @@ void TraceWriter::add(const Timeline& timeline) {
 
 void TraceWriter::add(int rank, const std::string& lane, std::span<const TraceSpan> spans) {
   impl_->add(rank, lane, spans);
+}
+
+void TraceWriter::remark(const std::string& key, const std::string& text) {
+  impl_->remarks[key] = text;
 }
 
 void TraceWriter::finish() {

@@ -58,6 +58,8 @@ class TraceWriter {
   void add(const Timeline& timeline);
   // Spans of a rank in a separate lane, below the streams: "host", "device steps".
   void add(int rank, const std::string& lane, std::span<const TraceSpan> spans);
+  // A text under otherData.
+  void remark(const std::string& key, const std::string& text);
   // Writes the end behind the last step; fails as the constructor does.
   void finish();
 

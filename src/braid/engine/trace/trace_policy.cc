@@ -153,7 +153,7 @@ std::string TracePolicy::name() const {
     case TracePolicyKind::sp_apart:
       return "SP, decode at the keys";
     case TracePolicyKind::sp_levels:
-      return fmt::format("the same, keep {}", fmt::join(keep, ","));
+      return fmt::format("approximate SP, keep {}", fmt::join(keep, ","));
   }
   return "";
 }

@@ -43,6 +43,17 @@ SequenceAttention exact_attention(const Program& logical, const TokenSharding& t
 
 }  // namespace
 
+std::vector<AttentionLayer> attention_layers(const Program& logical) {
+  std::vector<AttentionLayer> layers;
+  for (int i = 0; i < std::ssize(logical.ops); ++i) {
+    const Op& op = logical.ops[i];
+    if (!attends(op)) continue;
+    const int64_t window = op.attrs.as<ops::AttentionAttrs>().window;
+    layers.push_back({window, window == 0 && between_attentions(logical, i)});
+  }
+  return layers;
+}
+
 SequenceAttention attention_over(const Program& logical, const TokenSharding& tokens, int index) {
   SequenceAttention attention = exact_attention(logical, tokens, logical.ops[index]);
   if (!tokens.levels || attention.window_left >= 0) return attention;

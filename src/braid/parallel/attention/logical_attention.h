@@ -11,8 +11,16 @@
 // Facts about a logical Program's attention ops, for their lowering over divided tokens.
 namespace braid {
 
-// The attention at op `index` over divided tokens. The first and the last attention, and attentions
-// with a window, keep all keys. Fails with kUnsupported on capped scores.
+// An attention of a model.
+struct AttentionLayer {
+  int64_t window = 0;  // as ops::AttentionAttrs has it
+  bool thins = false;  // by KeyLevels: neither the first nor the last attention, without a window
+};
+// A logical Program's attentions, in order.
+std::vector<AttentionLayer> attention_layers(const Program& logical);
+
+// The attention at op `index` over divided tokens, with the levels of `tokens` if it thins. Fails
+// with kUnsupported on capped scores.
 SequenceAttention attention_over(const Program& logical, const TokenSharding& tokens, int index);
 
 // Types of q and k in the attention at op `index` and in following attentions, while their buffers

@@ -1,0 +1,90 @@
+// Whatever the program prints of thinned prompts says so, and nothing else does.
+#include "cli/program.h"
+
+namespace braid::golden {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+// Of three layers the middle one thins; of two none does.
+class ApproximateCliTest : public CliTest {
+ protected:
+  static void SetUpTestSuite() {
+    CliTest::SetUpTestSuite();
+    write_hf_folder(load_random_model("llama3_gqa"), thin());
+  }
+  static std::string thin() { return path("three_layers"); }
+  static std::string prompt(int tokens) {
+    std::string ids = "1";
+    for (int i = 2; i <= tokens; ++i) ids += fmt::format(",{}", i);
+    return " --prompt-ids " + ids;
+  }
+  static Outcome run(const std::string& more) {
+    return braid("run --threads 1 -n 2 --ignore-eos " + more);
+  }
+};
+
+// 40 tokens are four parts of 10. In the middle layer each reads half of each earlier part: of 820
+// pairs 300 are left out, and 15 of 30 rows from the other rank are read.
+constexpr double kPairs = (3.0 * 820 - 300) / (3 * 820), kFarKeys = (3.0 * 30 - 15) / (3 * 30);
+constexpr const char* kText =
+    "keep 0.5 in groups of 2 ranks, by own: 87.8% of pairs, 83.3% of far keys";
+
+TEST_F(ApproximateCliTest, RunSaysWhatIsLeftOut) {
+  const std::string trace = path("trace.json");
+  const Outcome o = run("-m " + thin() + prompt(40) +
+                        " --sp ring --ranks 2 --keep 0.5 --json --explain --trace " + trace);
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json made = json::parse(o.out).at("approximate");
+  EXPECT_EQ(made.at("keep"), json({0.5}));
+  EXPECT_EQ(made.at("groups"), json({2}));
+  EXPECT_EQ(made.at("importance"), "own");
+  EXPECT_EQ(made.at("drop_queries"), false);
+  EXPECT_NEAR(made.at("pairs"), kPairs, 1e-12);
+  EXPECT_NEAR(made.at("far_keys"), kFarKeys, 1e-12);
+  EXPECT_THAT(o.err, HasSubstr(fmt::format("braid: approximate: {}\n", kText)));
+  EXPECT_THAT(o.err, HasSubstr("prompt of 40 tokens: approximate, 87.8% of its pairs; layers 1: "
+                               "63.4% of pairs, 50.0% of far keys; 0, 2: all\n"));
+  EXPECT_EQ(json::parse(read(trace)).at("otherData").at("approximate"), kText);
+}
+
+TEST_F(ApproximateCliTest, ExactRunsDoNotSayIt) {
+  const std::string ring = "-m " + thin() + " --sp ring --explain --json --trace " + path("t.json");
+  for (const std::string& exact :
+       {ring + prompt(40) + " --ranks 2 --keep 1", ring + prompt(40) + " --ranks 1 --keep 0.5",
+        ring + prompt(3) + " --ranks 2 --keep 0.5", ring + prompt(1) + " --ranks 2 --keep 0.5",
+        "-m " + hf() + prompt(40) + " --sp ring --explain --json --trace " + path("t.json") +
+            " --ranks 2 --keep 0.5"}) {
+    SCOPED_TRACE(exact);
+    const Outcome o = run(exact);
+    ASSERT_EQ(o.status, 0) << o.err;
+    EXPECT_FALSE(json::parse(o.out).contains("approximate"));
+    EXPECT_THAT(o.err, Not(HasSubstr("approximate")));
+    EXPECT_THAT(read(path("t.json")), Not(HasSubstr("approximate")));
+  }
+}
+
+// A row that decodes behind a thinned prompt is approximate, too.
+TEST_F(ApproximateCliTest, BenchSaysItInEachRow) {
+  const std::string bench =
+      "bench -m " + thin() + " -p 40 -n 2 -d 0,40 -r 1 --threads 1 --sp ring --ranks 2 --keep 0.5";
+  const Outcome table = braid(bench);
+  ASSERT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("| pp40, approximate 88% |"));
+  EXPECT_THAT(table.out, HasSubstr("| tg2 "));
+  EXPECT_THAT(table.out, HasSubstr("| tg2 @ d40, approximate 88% |"));
+  EXPECT_THAT(table.err, HasSubstr("approximate: keep 0.5 in groups of 2 ranks"));
+  const json tests = json::parse(braid(bench + " --json").out).at("tests");
+  ASSERT_EQ(tests.size(), 4u);
+  EXPECT_NEAR(tests[0].at("approximate").at("pairs"), kPairs, 1e-12);
+  EXPECT_FALSE(tests[1].contains("approximate")) << "decoding without a prompt";
+  EXPECT_NEAR(tests[3].at("approximate").at("far_keys"), kFarKeys, 1e-12);
+  const std::string csv = braid(bench + " -o csv").out;
+  EXPECT_THAT(csv, HasSubstr(",approximate,"));
+  EXPECT_THAT(csv, HasSubstr("\"{\"\"keep\"\":[0.5],"));
+}
+
+}  // namespace
+}  // namespace braid::golden
