@@ -8,16 +8,14 @@ by p mod c, queries in three rotations by the distance of the key's chunk, a sin
 query's own length, p + 1. The script also proves that each part of the definition changes the logits by more than 1%.
 """
 
-import base64
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 
-from goldens.generator import TensorSpec, random_ids, random_tensor
+from goldens.float64 import GOLDEN, distance, encode, forward, load, turn
+from goldens.generator import random_ids
 
-GOLDEN = Path(__file__).resolve().parents[1] / "tests/golden"
 MODEL = "qwen2_untied"
 COLUMN_STEP = 9  # of the logits of inner positions, each ninth column is kept
 CASES = [
@@ -25,22 +23,6 @@ CASES = [
     {"chunk_size": 21, "local_size": 5, "original_max_position_embeddings": 32, "tokens": 68},
     {"chunk_size": 64, "local_size": 32, "tokens": 150},
 ]
-
-
-def load():
-    spec = json.loads((GOLDEN / f"models/{MODEL}/weights.json").read_text())
-    tensors = [TensorSpec(*t) for t in spec["tensors"]]
-    weights = {t.name: random_tensor(spec["seed"], t).astype(np.float64) for t in tensors}
-    return json.loads((GOLDEN / f"models/{MODEL}/config.json").read_text()), weights, spec["seed"]
-
-
-def turn(x, positions, theta):
-    """x [T, H, D] by RoPE, pairs (i, i + D / 2), at `positions` [T]."""
-    half = x.shape[-1] // 2
-    angles = np.outer(positions, theta ** (-np.arange(half) / half))[:, None]
-    cos, sin = np.cos(angles), np.sin(angles)
-    a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
 def attend(q, k, v, theta, dual):
@@ -66,53 +48,35 @@ def attend(q, k, v, theta, dual):
     return np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), v)
 
 
-def forward(config, w, ids, dual):
-    """Logits [T, V]."""
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    dim = config["hidden_size"] // heads
-    theta = config["rope_theta"]
+def logits(config, w, ids, dual):
+    """[T, V]."""
+    heads, theta = config["num_attention_heads"], config["rope_theta"]
 
-    def norm(x, name):
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * w[name]
+    def over_keys(_, q, k, v):
+        k, v = (np.repeat(t, heads // t.shape[1], axis=1) for t in (k, v))
+        return attend(q, k, v, theta, dual)
 
-    x = w["model.embed_tokens.weight"][ids]
-    for i in range(config["num_hidden_layers"]):
-        layer = f"model.layers.{i}."
-        h = norm(x, layer + "input_layernorm.weight")
-        q, k, v = ((h @ w[f"{layer}self_attn.{n}_proj.weight"].T + w[f"{layer}self_attn.{n}_proj.bias"])
-                   .reshape(len(ids), -1, dim) for n in "qkv")
-        k, v = (np.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
-        o = attend(q, k, v, theta, dual).reshape(len(ids), -1)
-        x = x + o @ w[layer + "self_attn.o_proj.weight"].T
-        h = norm(x, layer + "post_attention_layernorm.weight")
-        gate = h @ w[layer + "mlp.gate_proj.weight"].T
-        up = h @ w[layer + "mlp.up_proj.weight"].T
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ w[layer + "mlp.down_proj.weight"].T
-    return norm(x, "model.norm.weight") @ w["lm_head.weight"].T
-
-
-def encode(x):
-    return base64.b64encode(np.asarray(x, "<f4").tobytes()).decode()
+    return forward(config, w, ids, over_keys)
 
 
 def main():
-    config, weights, seed = load()
+    config, weights, seed = load(MODEL)
     cases = []
     for case in CASES:
         dual = {k: n for k, n in case.items() if k != "tokens"}
         T, c = case["tokens"], dual["chunk_size"] - dual["local_size"]
         ids = random_ids(seed, f"dual_chunk_{T}", T, config["vocab_size"])
-        want = forward(config, weights, ids, dual)
+        want = logits(config, weights, ids, dual)
         others = {"plain": None, "local": {**dual, "local_size": dual["local_size"] - 1},
                   "inter": {**dual, "inter": dual["chunk_size"] - 1}}
         if "original_max_position_embeddings" in dual:
             others["unscaled"] = {**dual, "original_max_position_embeddings": 0}
         for name, other in others.items():
-            far = np.linalg.norm(forward(config, weights, ids, other)[-1] - want[-1]) / np.linalg.norm(want[-1])
+            far = distance(logits(config, weights, ids, other)[-1], want[-1])
             print(f"{T} tokens, {name}: {far:.3f}")
             assert far > 0.01, name
         size = dual["chunk_size"]
-        same = forward(config, weights, ids[:size], None) - forward(config, weights, ids[:size], {
+        same = logits(config, weights, ids[:size], None) - logits(config, weights, ids[:size], {
             **dual, "original_max_position_embeddings": 0})
         assert abs(same).max() < 1e-9, "up to the chunk size attention is plain"
         inner = sorted({at + d for at in (c, 2 * c, 3 * c, size, T // 2) for d in (-1, 0, 1) if at + d < T - 1})

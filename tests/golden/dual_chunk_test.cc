@@ -8,24 +8,14 @@
 #include "braid/braid.h"
 #include "braid/ops/fusion.h"
 #include "golden/support/chunked_model.h"
+#include "golden/support/expect_golden.h"
 #include "unit/io/expect_error.h"
 
 namespace braid::golden {
 namespace {
 
-constexpr double kF32Tolerance = 1e-4;  // as logits_test.cc has it
 constexpr CacheShape kCache = {
     .pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages, .kv_dtype = DType::f32};
-
-void expect_golden(const DualChunkGolden& golden, const Case& c, const Rows& rows) {
-  ASSERT_EQ(rows.size(), c.prompt.size());
-  EXPECT_LT(relative_distance(rows.back(), c.last), kF32Tolerance);
-  std::vector<float> inner;
-  for (const int64_t position : c.inner_positions) {
-    for (const int64_t column : golden.columns) inner.push_back(rows[position][column]);
-  }
-  EXPECT_LT(relative_distance(inner, c.inner), kF32Tolerance);
-}
 
 // Prompts in a step, in steps that cut chunks anywhere, and token by token, on ranks that divide
 // heads.
@@ -39,7 +29,7 @@ TEST(DualChunks, LogitsInAnyStepsOnAnyNumberOfRanks) {
       Runner runner(chunked.model(), {.tp = ranks, .threads = 3 - ranks / 2, .cache = kCache});
       for (const size_t step : {512, 64, 7, 1}) {
         SCOPED_TRACE(fmt::format("{} ranks, steps of {}", ranks, step));
-        expect_golden(golden, c.logits, prompt_logits(runner, c.logits.prompt, step));
+        expect_golden(golden.columns, c.logits, prompt_logits(runner, c.logits.prompt, step));
       }
     }
   }
@@ -56,7 +46,8 @@ TEST(DualChunks, ScalarReferencesAgree) {
                                                    .pages_per_sequence = kPages,
                                                    .kv_dtype = DType::f32});
     for (const Program& program : {plain, fuse(plain, fusions())}) {
-      expect_golden(golden, c.logits, reference_logits(chunked.model(), program, c.logits.prompt));
+      expect_golden(golden.columns, c.logits,
+                    reference_logits(chunked.model(), program, c.logits.prompt));
     }
   }
 }
@@ -130,7 +121,7 @@ TEST(DualChunks, DividedTokensInAnySteps) {
                       {.tp = ranks, .sp = SequenceParallel{mode, {}}, .cache = kCache});
         for (const size_t step : {512, 64, 7, 1}) {
           SCOPED_TRACE(fmt::format("{}, {} ranks, steps of {}", to_string(mode), ranks, step));
-          expect_golden(golden, c.logits, prompt_logits(runner, c.logits.prompt, step));
+          expect_golden(golden.columns, c.logits, prompt_logits(runner, c.logits.prompt, step));
         }
       }
     }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "braid/base/error.h"
+#include "golden/support/level_golden.h"
 
 namespace braid::golden {
 namespace {
@@ -55,6 +56,13 @@ json read_json(const std::filesystem::path& name) {
   std::ifstream file(golden_folder() / name);
   BRAID_CHECK(file.good(), "{}", name.string());
   return json::parse(file);
+}
+
+// Columns of the logits that Case::inner holds: each `step`-th.
+std::vector<int64_t> every_column(const Case& c, int64_t step) {
+  std::vector<int64_t> columns;
+  for (int64_t i = 0; i < std::ssize(c.last); i += step) columns.push_back(i);
+  return columns;
 }
 
 Case parse_case(const json& data) {
@@ -111,9 +119,42 @@ DualChunkGolden load_dual_chunk_golden() {
                                        .inner_positions = entry.at("inner_positions"),
                                        .inner = decode_floats(entry.at("inner"))}});
   }
-  const int64_t vocab = std::ssize(golden.cases.at(0).logits.last), step = data.at("column_step");
-  for (int64_t i = 0; i < vocab; i += step) golden.columns.push_back(i);
+  golden.columns = every_column(golden.cases.at(0).logits, data.at("column_step"));
   return golden;
+}
+
+LevelGolden load_level_golden() {
+  const json data = read_json("levels.json");
+  LevelGolden golden{
+      .model = data.at("model"), .more_layers = data.at("more_layers"), .columns = {}, .cases = {}};
+  for (json entry : data.at("cases")) {
+    Case logits{.prompt = entry.at("prompt"),
+                .last = decode_floats(entry.at("last")),
+                .inner_positions = entry.at("inner_positions"),
+                .inner = decode_floats(entry.at("inner"))};
+    for (const char* key : {"prompt", "last", "inner_positions", "inner"}) entry.erase(key);
+    golden.cases.push_back({.options = std::move(entry), .logits = std::move(logits)});
+  }
+  golden.columns = every_column(golden.cases.at(0).logits, data.at("column_step"));
+  return golden;
+}
+
+void LevelGolden::write(const std::filesystem::path& folder) const {
+  RandomModel random = load_random_model(model);
+  json config = json::parse(std::ifstream(random.folder / "config.json"));
+  const int layers = config.at("num_hidden_layers");
+  const std::vector<TensorSpec> own = random.tensors;
+  for (int layer = layers; layer < layers + more_layers; ++layer) {
+    for (TensorSpec spec : own) {
+      const std::string first = "model.layers.1.";
+      if (!spec.name.starts_with(first)) continue;
+      spec.name.replace(0, first.size(), "model.layers." + std::to_string(layer) + ".");
+      random.tensors.push_back(std::move(spec));
+    }
+  }
+  write_hf_folder(random, folder);
+  config["num_hidden_layers"] = layers + more_layers;
+  std::ofstream(folder / "config.json") << config;
 }
 
 DemoGolden load_demo_golden() {
