@@ -56,7 +56,8 @@ std::vector<double> row_of(const SequenceAttention& a, const std::vector<float>&
 }
 
 WorldResult run(const LevelCase& c, const SequenceAttention& a) {
-  const SequenceMesh mesh = sequence_mesh(SpMode::ring, {.devices = c.P}, a.q_heads);
+  const SequenceMesh mesh =
+      sequence_mesh(SpMode::ring, {.machines = c.machines, .devices = c.P / c.machines}, a.q_heads);
   return run_world(a, mesh, {.strategy = c.strategy, .threads = 2, .seed = kSeed});
 }
 
@@ -110,6 +111,28 @@ void expect_thinned(const LevelCase& c) {
     floats += (c.P - 1) * rows * a.q_heads * a.head_dim;
   }
   EXPECT_EQ(moved, floats * 4);
+}
+
+// Other numbers of ranks and heads, and ranks on several machines.
+TEST(KeyLevels, KeepingAllIsDenseOnEveryMesh) {
+  for (const auto& [P, machines] : {std::pair{4, 2}, {8, 2}, {5, 1}, {6, 1}, {6, 3}, {7, 1}}) {
+    for (const auto& [q_heads, kv_heads] : {std::pair{8, 8}, {7, 1}}) {
+      for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+        const LevelCase c{.P = P,
+                          .tokens = 5 * P + 2,
+                          .cached = importance == Importance::own ? 0 : 9,
+                          .keep = {1},
+                          .importance = importance,
+                          .machines = machines,
+                          .q_heads = q_heads,
+                          .kv_heads = kv_heads};
+        SCOPED_TRACE(to_string(c));
+        const SequenceAttention a = attention_of(c);
+        expect_exact(a, run(c, a), kSeed);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
 }
 
 TEST(KeyLevels, KeepingAllIsDense) {

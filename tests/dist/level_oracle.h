@@ -19,16 +19,24 @@ struct LevelCase {
   std::string strategy = "sequence_parallel";
   Importance importance = Importance::own;
   bool drop_queries = false;
+  int machines = 1;  // that divide the P ranks
+  int64_t q_heads = 6, kv_heads = 2;
 };
 
 inline std::string to_string(const LevelCase& c) {
-  return fmt::format("{} tokens behind {} on {} ranks, groups {}, keep {}, {}{}", c.tokens,
-                     c.cached, c.P, fmt::join(c.groups, ","), fmt::join(c.keep, ","),
-                     braid::to_string(c.importance), c.drop_queries ? ", queries dropped" : "");
+  return fmt::format(
+      "{} tokens behind {} on {} ranks of {} machines, {}/{} heads, groups {}, keep {}, {}{}",
+      c.tokens, c.cached, c.P, c.machines, c.q_heads, c.kv_heads, fmt::join(c.groups, ","),
+      fmt::join(c.keep, ","), braid::to_string(c.importance),
+      c.drop_queries ? ", queries dropped" : "");
 }
 
 inline SequenceAttention attention_of(const LevelCase& c) {
-  SequenceAttention a{.q_heads = 6, .kv_heads = 2, .head_dim = 8, .scale = 0.8f, .window_right = 0};
+  SequenceAttention a{.q_heads = c.q_heads,
+                      .kv_heads = c.kv_heads,
+                      .head_dim = 8,
+                      .scale = 0.8f,
+                      .window_right = 0};
   a.q = even_zigzag_layout(c.tokens, c.P, c.cached);
   a.kv = even_layout(c.cached, c.P);
   for (size_t r = 0; r < a.kv.ranks.size(); ++r) {
