@@ -11,6 +11,7 @@
 #include "braid/engine/trace/trace_policy.h"
 #include "braid/io/trace_loads.h"
 #include "braid/model_option.h"
+#include "braid/number_list.h"
 #include "braid/options.h"
 #include "braid/text_io.h"
 #include "braid/trace_report.h"
@@ -21,6 +22,9 @@ namespace {
 // The chunks among which `best` looks.
 constexpr int64_t kChunks[] = {256, 512, 1024, 2048, 4096, 8192};
 constexpr double kKeptShare = 0.9;  // of the requests, for --find-rate
+// Groups of options.
+constexpr const char* kSimulated = "Simulated, on devices that are not there";
+constexpr const char* kHere = "On this machine";
 
 struct BenchTraceOptions {
   std::string trace;
@@ -34,7 +38,7 @@ struct BenchTraceOptions {
   std::vector<std::string> policies = {"chunked", "sp", "sp-apart", "sp-levels"};
   std::vector<std::string> chunks = {"256", "best"};
   int64_t sp_step = 0;
-  std::vector<double> keep = {0.5};
+  std::string keep = "0.5";
   // On this machine.
   ParallelRequest parallel;
   std::string sp;
@@ -117,8 +121,9 @@ std::vector<TraceResult> simulate_all(const BenchTraceOptions& o) {
     } else if (name == "sp-apart") {
       results.push_back(simulate(o, {.kind = TracePolicyKind::sp_apart, .step_tokens = o.sp_step}));
     } else if (name == "sp-levels") {
-      results.push_back(simulate(
-          o, {.kind = TracePolicyKind::sp_levels, .step_tokens = o.sp_step, .keep = o.keep}));
+      results.push_back(simulate(o, {.kind = TracePolicyKind::sp_levels,
+                                     .step_tokens = o.sp_step,
+                                     .keep = parse_numbers<double>("--keep", o.keep)}));
     } else if (name != "chunked") {
       fail(ErrorCode::kInvalidArgument,
            "--policy names '{}', wanted chunked, sp, sp-apart or sp-levels", name);
@@ -197,11 +202,24 @@ void check(const BenchTraceOptions& o) {
   }
 }
 
-void bench_trace(BenchTraceOptions& o, const ModelOption& model) {
-  check(o);
-  if (o.find_rate && !o.simulated()) {
-    fail(ErrorCode::kInvalidArgument, "--find-rate goes with --profile: it replays many times");
+// An option of the other way to replay would be passed over.
+void check_groups(const CLI::App& command, bool simulated) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    const std::string& group = option->get_group();
+    if (!simulated && group == kSimulated) {
+      fail(ErrorCode::kInvalidArgument,
+           "{} goes with --profile, which simulates devices: without it this machine replays",
+           option->get_name());
+    }
+    if (simulated && group == kHere) {
+      fail(ErrorCode::kInvalidArgument, "{} is for this machine, and --profile simulates others",
+           option->get_name());
+    }
   }
+}
+
+void bench_trace(BenchTraceOptions& o, const ModelOption& model) {
   const std::vector<TraceResult> results =
       o.simulated() ? simulate_all(o) : measure(o, model.path());
   if (!o.json) return print(trace_tables(results, o.long_tokens) + "\n");
@@ -209,9 +227,6 @@ void bench_trace(BenchTraceOptions& o, const ModelOption& model) {
   for (const TraceResult& r : results) report.push_back(to_json(r));
   print(json_text(report, 2) + "\n");
 }
-
-constexpr const char* kSimulated = "Simulated, on devices that are not there";
-constexpr const char* kHere = "On this machine";
 
 void add_cluster(CLI::App& command, BenchTraceOptions& o) {
   TraceCluster& c = o.cluster;
@@ -233,8 +248,8 @@ void add_cluster(CLI::App& command, BenchTraceOptions& o) {
   add("--sp-step", o.sp_step, "of sp: tokens of a prompt in a step (0: 65536 a rank)")
       ->capture_default_str();
   add("--keep", o.keep, "of sp-levels: the share of far keys, by level")
-      ->delimiter(',')
-      ->default_str("0.5");
+      ->type_name(kNumbers)
+      ->capture_default_str();
   command
       .add_flag("--find-rate", o.find_rate,
                 "also the most requests a second of which 90% are within the limits")
@@ -298,8 +313,10 @@ void add_bench_trace(CLI::App& bench) {
       "  braid bench trace --load conversation --rate 4 --config configs/llama-3-8b.json "
       "--machines 8x8 --profile a100\n"
       "  braid bench trace conversation_trace.jsonl --limit 50 --lengths 0.02 --device cpu --tp 2");
-  command->callback([o, model, &bench] {
+  command->callback([o, model, command, &bench] {
     require_no_options(bench, "trace");
+    check(*o);
+    check_groups(*command, o->simulated());
     bench_trace(*o, *model);
   });
 }

@@ -46,9 +46,7 @@ std::vector<double> score(Generator& generator, std::span<const int32_t> chunk, 
 
 // Chunks of ctx ids without overlap; each chunk's second half is scored.
 void perplexity(const PerplexityOptions& options, job::Job* job) {
-  if (options.ctx < 2) {
-    fail(ErrorCode::kInvalidArgument, "--ctx is {}, wanted at least 2", options.ctx);
-  }
+  require_between("--ctx", options.ctx, 2, kMostTokens);
   options.model.rest(0);
   const std::string path = options.model.path();
   LoadedModel loaded(path);
@@ -66,10 +64,7 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
          "--drop-queries: every token is scored, and dropped ones have seen no far keys");
   }
   config.max_context = options.ctx;
-  if (options.ctx > loaded.model.config().context) {
-    fail(ErrorCode::kInvalidArgument, "--ctx is {}, the model was made for {} tokens", options.ctx,
-         loaded.model.config().context);
-  }
+  require_positions("--ctx", options.ctx, loaded.model.config().context);
   const int64_t chunks = std::ssize(ids) / options.ctx;
   if (chunks == 0) {
     fail(ErrorCode::kInvalidArgument, "{} has {} tokens, one chunk takes {}", options.file,

@@ -189,7 +189,8 @@ void add_plan(CLI::App& app) {
       "  braid plan --config configs/deepseek-v2-lite.json --tp 1 --dp 4 --ep 4 --decodes 64\n"
       "  braid plan --config configs/llama-3.3-70b.json --tp 8 --schedule tokenweave --trace "
       "t.json\n"
-      "  braid plan prompt --config configs/llama-3-8b.json --machines 2x8 --tokens 4096,131072");
+      "  braid plan prompt --config configs/llama-3-8b-1m.json --machines 2x8 --tokens "
+      "4096,131072");
   command->callback([o, model, command] {
     if (!command->get_subcommands().empty()) return;
     if (!is_first_process()) return;  // of a job: all would print the same

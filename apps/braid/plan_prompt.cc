@@ -94,7 +94,8 @@ void add_plan_prompt(CLI::App& plan) {
   command->add_flag("--json", o->json, "print every candidate as JSON");
   command->footer(
       "Example:\n"
-      "  braid plan prompt --config configs/llama-3-8b.json --machines 1x8 --tokens 2048,131072");
+      "  braid plan prompt --config configs/llama-3-8b-1m.json --machines 1x8 --tokens "
+      "2048,131072");
   command->callback([o, model] {
     if (!is_first_process()) return;  // of a job: all would print the same
     model->rest(0);

@@ -191,7 +191,7 @@ void run(RunOptions& options, job::Job* job) {
   EngineConfig config = parallel.engine_config();
   config.count_experts |= options.json;
   if (options.context) {
-    require_between("--ctx", *options.context, 2, loaded.model.config().context);
+    require_positions("--ctx", *options.context, loaded.model.config().context);
     config.max_context = *options.context;
   }
   std::vector<int32_t> prompt;

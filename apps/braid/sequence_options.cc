@@ -1,5 +1,6 @@
 #include "braid/sequence_options.h"
 
+#include "braid/number_list.h"
 #include "braid/options.h"
 
 namespace braid::app {
@@ -50,14 +51,14 @@ void SequenceOptions::add_to(CLI::App& command) {
       .add_option("--keep", keep_,
                   "with --sp ring, approximate: the share of far ranks' keys that attention reads, "
                   "by level: 0.5,0.25")
-      ->delimiter(',')
+      ->type_name(kNumbers)
       ->group(kRanks);
   command
       .add_option(
           "--levels", levels_,
           "with --keep: ranks of the group of each level, near ones first: 2,8 (default: all "
           "ranks are one)")
-      ->delimiter(',')
+      ->type_name(kNumbers)
       ->group(kRanks);
   command
       .add_option(
@@ -88,8 +89,8 @@ SequenceRequest SequenceOptions::request() const {
     fail(ErrorCode::kInvalidArgument, "{} goes with --keep, which says what each level reads",
          name);
   }
-  request.keep = keep_;
-  request.groups = levels_;
+  request.keep = parse_numbers<double>("--keep", keep_);
+  request.groups = parse_numbers<int>("--levels", levels_);
   request.importance = parse_importance(importance_);
   request.drop_queries = drop_queries_;
   if (!mode_.empty()) request.degrees = degrees_.request();

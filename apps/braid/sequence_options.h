@@ -32,8 +32,7 @@ class SequenceOptions {
   int ranks_ = 0;
   std::string machines_;
   DegreeOptions degrees_;
-  std::vector<double> keep_;
-  std::vector<int> levels_;
+  std::string keep_, levels_;
   std::string importance_ = "own";
   bool drop_queries_ = false;
   const CLI::App* command_ = nullptr;  // says which were given

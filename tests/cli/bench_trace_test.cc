@@ -69,6 +69,19 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
   expect_refused("bench trace --policy sp-levels --keep 1.5 " + shape(), 2, "--keep");
   expect_refused("bench trace --find-rate " + shape(), 2, "--find-rate wants limits");
   expect_refused("bench trace --profile h100", 2, "--profile");
+  const std::string here = "bench trace -m " + gguf() + " ";
+  for (const char* option :
+       {"--policy sp", "--keep 0.5", "--set 1x2", "--machines 1x2", "--chunk 256", "--sp-step 512",
+        "--memory 40", "--max-running 4", "--find-rate --ttft 5"}) {
+    const std::string name(option, std::string_view(option).find(' '));
+    expect_refused(here + option, 2, name + " goes with --profile, which simulates devices");
+  }
+  for (const char* option : {"--tp 2", "--sp ring", "--ranks 2", "--device cpu", "--threads 1"}) {
+    const std::string name(option, std::string_view(option).find(' '));
+    expect_refused(fmt::format("bench trace {} {}", shape(), option), 2,
+                   name + " is for this machine, and --profile simulates others");
+  }
+  expect_refused("bench trace --policy sp-levels --keep 0.5, " + shape(), 2, "'' is not a number");
 }
 
 }  // namespace

@@ -131,6 +131,10 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
                  "--drop-queries: every token is scored, and dropped ones have seen no far keys");
   EXPECT_THAT(braid(score + " --keep 0.5").err, Not(HasSubstr("peek")));
 
+  const std::string windows = path("windows");
+  write_hf_folder(load_random_model("mistral_window"), windows);
+  expect_refused("run -m " + windows + " -p x -n 1 --sp ring --ranks 2 --keep 0.5", 1,
+                 "--keep: each layer has a window, and no far keys");
   const std::string run = "run -m " + hf() + " -p x -n 1 --threads 1 ", ring = run + "--sp ring ";
   expect_refused(run + "--keep 0.5", 2, "--keep goes with --sp");
   expect_refused(ring + "--ranks 2 --importance probe", 2, "--importance goes with --keep");
@@ -147,9 +151,37 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   expect_refused(ring + "--ranks 2 --keep 1.5", 2, "--keep is 1.5");
   expect_refused(ring + "--ranks 2 --keep nan", 2, "--keep");
   expect_refused(ring + "--ranks 4 --levels 2,4 --keep 0.2,0.3", 2, "rises from 0.2 to 0.3");
-  expect_refused(ring + "--ranks 2 --keep 0.5,0.2", 2, "--keep has 2 shares");
+  expect_refused(ring + "--ranks 2 --keep 0.5,0.2", 2, "2 shares for 1 level: --levels names");
+  expect_refused(ring + "--ranks 2 --keep 0.5,", 2, "--keep '0.5,': '' is not a number");
+  expect_refused(ring + "--ranks 2 --keep ,0.5", 2, "--keep ',0.5': '' is not a number");
+  expect_refused(ring + "--ranks 2 --keep half", 2, "'half' is not a number");
+  expect_refused(ring + "--ranks 4 --keep 0.5 --levels 2,4x", 2, "'4x' is not a number");
   expect_refused(ring + "--ranks 4 --levels 3,4 --keep 0.5", 2, "--levels 3,4");
-  expect_refused(run + "--sp ulysses --ranks 2 --keep 0.5", 2, "--keep with --sp ulysses");
+  for (const char* mode : {"ulysses", "usp", "tas", "torus"}) {
+    expect_refused(fmt::format("{}--sp {} --machines 2x2 --keep 0.5", run, mode), 2,
+                   fmt::format("--keep with --sp {}: it thins the keys of --sp ring alone", mode));
+  }
+  // Refused before the machine is measured.
+  setenv("XDG_CACHE_HOME", path("no_profile").c_str(), 1);
+  expect_refused(run + "--sp auto --ranks 2 --keep 0.3", 2, "--keep with --sp auto");
+  expect_refused(ring + "--ranks 4 --schedule auto --keep 0.5 --levels 3,4", 2, "--levels 3,4");
+  unsetenv("XDG_CACHE_HOME");
+}
+
+// What no rank's room can mend is the model's.
+TEST_F(SequenceParallelCliTest, LongPromptsNameThePositionsOrTheRoom) {
+  const std::string run = "run -m " + hf() + " -n 1 --threads 1 --sp ring --ranks 2 ";
+  const std::filesystem::path file = path("long.txt");
+  std::ofstream(file) << text();
+  const Outcome beyond = braid(run + "-f " + file.string());
+  EXPECT_EQ(beyond.status, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("at most 511 fit with room for an answer; the model has 512"));
+  EXPECT_THAT(beyond.err, Not(HasSubstr("keys")));
+  expect_refused(run + "--ctx 32 -p \"" + text().substr(0, 200) + "\"", 2,
+                 "the context holds 32: at most 31 fit with room for an answer; its keys want");
+  expect_refused(run + "--ctx 400000 -p x", 2, "--ctx is 400000, wanted 2 to 512, the model's");
+  expect_refused("perplexity -m " + hf() + " --ctx 400000 -f " + file.string(), 2,
+                 "--ctx is 400000, wanted 2 to 512, the model's positions");
 }
 
 TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {

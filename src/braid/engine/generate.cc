@@ -126,10 +126,12 @@ std::string_view to_string(FinishReason reason) {
 
 namespace {
 
-// Text for ranks that divide a prompt: room that the prompt's keys need, and room on the ranks.
-std::string key_room(const EngineConfig& config, const Model& model, int64_t tokens) {
-  if (!config.sp || config.tp == 1) return "";
+// Why a prompt does not fit: the model's positions, or for ranks that divide a prompt the room that
+// its keys need, and the room there.
+std::string limit_of(const EngineConfig& config, const Model& model, int64_t tokens) {
   const ModelConfig& c = model.config();
+  if (tokens >= c.context) return fmt::format("; the model has {} positions", c.context);
+  if (!config.sp || config.tp == 1) return "";
   const int64_t token = c.layers * bytes_of(*config.kv_dtype, c.cached_numbers());
   CacheShape cache = cache_shape(config, model);
   if (config.sp->apart || keys_apart(cache.pages * cache.page_size, config.device.cuda)) {
@@ -156,7 +158,7 @@ void Generator::check_prompt(const Request& request) const {
   if (n >= config_.max_context) {
     fail(ErrorCode::kInvalidArgument,
          "the prompt has {} tokens, the context holds {}: at most {} fit with room for an answer{}",
-         n, config_.max_context, config_.max_context - 1, key_room(config_, model_, n));
+         n, config_.max_context, config_.max_context - 1, limit_of(config_, model_, n));
   }
   for (int32_t id : request.prompt) {
     if (id < 0 || id >= model_.config().V) {

@@ -40,6 +40,15 @@ class Planning {
     } else {
       weights_.emplace(request.model);
     }
+    ModelConfig stretched = config();
+    const int64_t tokens = request.cached + request.tokens;
+    stretch_context(stretched, tokens);
+    if (tokens > stretched.context) {
+      fail(ErrorCode::kInvalidArgument, "--tokens is {}{}: the model has {} positions",
+           request.tokens,
+           request.cached > 0 ? fmt::format(" behind --depth {}", request.cached) : "",
+           stretched.context);
+    }
     cache_.pages = cache_.pages_per_sequence = ceil_div(request.cached + request.tokens, kPageSize);
     cache_.page_size = kPageSize;
     cache_.activations = profile_.activations;

@@ -34,12 +34,8 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
   return CostModel(*c.profile, topology_of(c));
 }
 
-// Level attention thins only keys between a ring's ranks.
 void check_levels(const Model& model, const RunnerConfig& c) {
-  if (c.sp->mode != SpMode::ring) {
-    fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
-         c.sp->mode ? to_string(*c.sp->mode) : "auto");
-  }
+  check_keep(*c.sp, c.tp);
   if (c.job) {
     fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
   }
@@ -70,6 +66,15 @@ std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
 }
 
 }  // namespace
+
+void check_keep(const SequenceParallel& sp, int ranks) {
+  if (sp.keep.empty() || ranks == 1) return;
+  if (sp.mode != SpMode::ring) {
+    fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
+         sp.mode ? to_string(*sp.mode) : "auto");
+  }
+  key_levels(sp.keep, sp.groups, ranks);
+}
 
 Topology topology_of(const RunnerConfig& config) {
   Topology topology = braid::topology_of(config.links, config.tp);

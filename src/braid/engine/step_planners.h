@@ -10,6 +10,9 @@ namespace braid {
 // Machines, devices and links of a runner's ranks.
 Topology topology_of(const RunnerConfig& config);
 
+// Fails with kInvalidArgument, naming the option, if `ranks` have no such levels of far keys.
+void check_keep(const SequenceParallel& sp, int ranks);
+
 // Meshes that may divide sequences, by ranks, the last over all; empty: ranks divide weights. Fails
 // with kInvalidArgument without a legal mesh, with kUnsupported for approximations that the ranks
 // cannot run.

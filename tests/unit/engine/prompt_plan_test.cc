@@ -1,6 +1,7 @@
 // How a prompt is divided, chosen by simulation on devices that are not there.
 #include "braid/engine/prompt_plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace braid {
@@ -9,9 +10,7 @@ namespace {
 constexpr double kActivationBytes = 2;
 
 PromptRequest request(int64_t tokens, const std::string& machines = "1x8") {
-  return {.config = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b.json",
-          .machines = machines,
-          .tokens = tokens};
+  return {.config = config("llama-3-8b-1m"), .machines = machines, .tokens = tokens};
 }
 
 double elements_of_layer(const PromptCandidate& c) {
@@ -113,6 +112,12 @@ TEST(PromptPlan, WrongRequestsNameTheOption) {
   r = request(8);
   r.memory_gb = 0;
   expect(r, "--memory is 0 GB");
+  r = request(1048576 - 99);
+  r.cached = 100;
+  expect(r, "--tokens is 1048477 behind --depth 100: the model has 1048576 positions");
+  r = request(8193);
+  r.config = config("llama-3-8b");
+  expect(r, "--tokens is 8193: the model has 8192 positions");
   r = request(8, "3");
   expect(r, "3");
   expect({.tokens = 8}, "wanted is one of -m and --config");

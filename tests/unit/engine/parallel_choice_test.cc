@@ -1,0 +1,32 @@
+// Remarks on a choice of ranks and threads.
+#include "braid/engine/parallel_choice.h"
+
+#include <gmock/gmock.h>
+
+#include "braid/backend/cpu/thread_pool.h"
+
+namespace braid {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<std::string> remarks(int ranks, int threads) {
+  return choose_parallel({.device = "cpu",
+                          .engine = {.threads = threads},
+                          .sequence = SequenceRequest{.mode = "ring", .ranks = ranks}})
+      .remarks;
+}
+
+TEST(ParallelChoice, AdvisesWhatIsNotDoneAlready) {
+  const int cores = cpu::usable_cores();
+  EXPECT_THAT(remarks(1, 1), IsEmpty());
+  EXPECT_THAT(remarks(1, 2 * cores),
+              ElementsAre(HasSubstr(fmt::format("take turns: --threads {} is faster", cores))));
+  EXPECT_THAT(remarks(2 * cores, 1), ElementsAre(HasSubstr("take turns: fewer ranks are faster")));
+  EXPECT_THAT(remarks(2 * cores, 2), ElementsAre(HasSubstr("take turns: --threads 1 is faster")));
+}
+
+}  // namespace
+}  // namespace braid
