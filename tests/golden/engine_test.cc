@@ -191,6 +191,19 @@ TEST_F(EngineTest, RanksDividePromptsOfManyRequests) {
   }
 }
 
+// Thinned keys are no exact request's: pages are shared among requests.
+TEST_F(EngineTest, ThinnedKeysAreRefusedWherePagesAreShared) {
+  config_.tp = 2;
+  config_.sp = SequenceParallel{.mode = SpMode::ring, .keep = {0.5}};
+  try {
+    Engine(folder_.path().string(), config_, limits_);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(error.what(), HasSubstr("--keep: requests that share pages are exact"));
+  }
+}
+
 // Runs steps of few tokens, and refuses others.
 class OnlyShort : public OpScheduler {
  public:

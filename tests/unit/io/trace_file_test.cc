@@ -2,9 +2,13 @@
 #include "braid/io/trace_file.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <thread>
 
 #include "braid/io/trace_loads.h"
 #include "unit/io/expect_error.h"
@@ -52,6 +56,45 @@ TEST(TraceFile, AzuresTable) {
   EXPECT_NEAR(r[2].arrival, 86400.5, 1e-6) << "2024 is a leap year";
   EXPECT_EQ(r[2].input, 12);
   EXPECT_EQ(r[2].output, 22);
+}
+
+// Bytes that the program holds of its allocator.
+int64_t held_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+// A million lines come through a pipe: no line is kept, and none waits for the last.
+TEST(TraceFile, LongTracesAreStreamed) {
+  const test::TempFolder folder;
+  const struct {
+    std::string name, head, line;
+    int64_t lines;
+  } traces[] = {
+      {"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "2024-02-28 23:59:59,10,20\n",
+       1000000},
+      {"a.jsonl", "", "{\"timestamp\":5,\"input_length\":600,\"output_length\":2}\n", 100000}};
+  for (const auto& trace : traces) {
+    SCOPED_TRACE(trace.name);
+    const std::string path = folder.path(trace.name);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    std::thread writer([&] {
+      std::ofstream out(path);
+      out << trace.head;
+      for (int64_t i = 0; i < trace.lines; ++i) out << trace.line;
+    });
+    int64_t lines = 0, before = 0, most = 0;
+    {
+      const TraceSource source = open_trace(path);
+      for (TraceRequest r; source(r); ++lines) {
+        if (lines == 1000) before = held_bytes();
+        if (lines % 10000 == 0) most = std::max(most, held_bytes());
+      }
+    }
+    writer.join();
+    EXPECT_EQ(lines, trace.lines);
+    EXPECT_LT(most - before, 64 << 10) << "bytes that grew with the lines";
+  }
 }
 
 TEST(TraceFile, RefusalsNameFileAndLine) {

@@ -176,9 +176,16 @@ TEST(SequenceParallel, CapsOnScoresAreRefused) {
     op.attrs = Attrs::of(attrs);
   }
   const SequenceLayout layout = even_layout(8, 2);
-  EXPECT_THROW(
-      lower(logical, sequence_parallel(logical, mesh_of(SpMode::ring, "1x2"), layout, layout)),
-      Error);
+  LayoutPlan plan = sequence_parallel(logical, mesh_of(SpMode::ring, "1x2"), layout, layout);
+  for (bool thins : {false, true}) {
+    if (thins) plan.tokens->levels = key_levels({0.5}, {}, 2);
+    try {
+      lower(logical, plan);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("scores with a cap of 30, wanted none"));
+    }
+  }
 }
 
 TEST(GatherKv, ReadsEachKeyOnceIntoItsPlaceOnRankZero) {
