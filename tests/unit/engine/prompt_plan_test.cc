@@ -4,10 +4,18 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "unit/io/temp_folder.h"
+
 namespace braid {
 namespace {
 
 constexpr double kActivationBytes = 2;
+
+std::string config(const char* name) {
+  return fmt::format("{}/../configs/{}.json", BRAID_TEST_DATA, name);
+}
 
 PromptRequest request(int64_t tokens, const std::string& machines = "1x8") {
   return {.config = config("llama-3-8b-1m"), .machines = machines, .tokens = tokens};
@@ -65,6 +73,74 @@ TEST(PromptPlan, TrafficIsThatOfTheFormulas) {
     ++seen;
   }
   EXPECT_GE(seen, 9) << "three divisions over 2, 4 and 8 ranks";
+}
+
+// Over all 8 ranks.
+struct Divisions {
+  const PromptCandidate *weights = nullptr, *ring = nullptr, *heads = nullptr;
+};
+
+Divisions over_all(const PromptPlan& plan) {
+  Divisions found;
+  for (const PromptCandidate& c : plan.candidates) {
+    if (c.ranks() < 8) continue;
+    if (c.division == PromptDivision::weights) {
+      found.weights = &c;
+    } else {
+      (c.mesh->mode == SpMode::ring ? found.ring : found.heads) = &c;
+    }
+  }
+  return found;
+}
+
+// A copy of the H200's profile, as a file.
+class ChangedProfile {
+ public:
+  explicit ChangedProfile(const std::function<void(Profile&)>& change) {
+    Profile profile = load_profile("h200");
+    change(profile);
+    save_profile(profile, path());
+  }
+  std::string path() const { return folder_.path("changed.json"); }
+
+ private:
+  const test::TempFolder folder_;
+};
+
+// By elements heads are cheapest, then the ring, then weights. At 4,096 tokens so are their times.
+// Short prompts wait for launches and messages, of which modes have more; long ones hide the
+// ring's keys, and no heads.
+TEST(PromptPlan, PartsFromTheFormulasWhereSizesDoNotCount) {
+  EXPECT_LT(heads_elements(1, 4096, 1024, 8), ring_elements(1, 1024, 8));
+  EXPECT_LT(ring_elements(1, 1024, 8), weights_elements(1, 4096, 8));
+  const PromptPlan alike = plan_prompt(request(4096));
+  EXPECT_LT(over_all(alike).heads->seconds, over_all(alike).ring->seconds);
+  EXPECT_LT(over_all(alike).ring->seconds, over_all(alike).weights->seconds);
+
+  const PromptPlan brief = plan_prompt(request(512));
+  const Divisions at_512 = over_all(brief);
+  EXPECT_EQ(&brief.taken(), at_512.weights);
+  EXPECT_LT(at_512.ring->wire_bytes, at_512.weights->wire_bytes / 6);
+  EXPECT_GT(at_512.ring->seconds, 1.1 * at_512.weights->seconds);
+  const ChangedProfile at_once([](Profile& profile) {
+    profile.launch_seconds = profile.step_seconds = profile.collective_seconds = 0;
+    profile.machine_link.latency_seconds = 0;
+  });
+  PromptRequest r = request(512);
+  r.profile = at_once.path();
+  const PromptPlan free_of_them = plan_prompt(r);
+  EXPECT_LT(over_all(free_of_them).ring->seconds, 1.05 * over_all(free_of_them).weights->seconds);
+
+  const PromptPlan large = plan_prompt(request(32768));
+  const Divisions at_32k = over_all(large);
+  EXPECT_EQ(&large.taken(), at_32k.ring);
+  EXPECT_LT(at_32k.heads->wire_bytes, at_32k.ring->wire_bytes);
+  const ChangedProfile fast([](Profile& profile) { profile.machine_link.bytes_per_second *= 1e3; });
+  r = request(32768);
+  r.profile = fast.path();
+  const PromptPlan unbound = plan_prompt(r);
+  EXPECT_GT(over_all(unbound).ring->seconds, 0.999 * at_32k.ring->seconds) << "hidden already";
+  EXPECT_LT(over_all(unbound).heads->seconds, 0.98 * at_32k.heads->seconds);
 }
 
 TEST(PromptPlan, MemoryRefuses) {
