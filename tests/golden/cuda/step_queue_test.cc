@@ -280,8 +280,8 @@ TEST(SampledStepQueue, AnswersAreThoseOfTheHost) {
                             .max_context = kSequencePages * kPageSize,
                             .max_running = 6,
                             .max_step_tokens = 256,
-                            .groups = apart ? 2 : 1,
                             .prompts_alone = true,
+                            .groups = apart ? 2 : 1,
                             .own_prompt = apart ? 20 : 0};
     const auto answers = [&](bool on_host) {
       Runner runner(loaded.model, config);  // whose keys lie where another's do
