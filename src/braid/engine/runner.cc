@@ -381,9 +381,7 @@ ClusterDescription Runner::cluster() const {
 std::vector<std::string> Runner::explain() const {
   std::vector<std::string> lines = impl_->planner->explain();
   for (std::string& line : impl_->world->explain()) lines.push_back(std::move(line));
-  for (std::string& line : impl_->world->rank(0).backend().catalog().explain()) {
-    lines.push_back(std::move(line));
-  }
+  std::ranges::move(impl_->world->rank(0).backend().catalog().explain(), std::back_inserter(lines));
   if (impl_->last) {
     const std::string device = impl_->last.bound->executors[0]->replay().describe();
     if (!device.empty()) lines.push_back("the last plan: " + device);
