@@ -79,8 +79,10 @@ TEST_F(CliTest, AContextThatIsTooLongSaysTheLimit) {
   const fs::path prompt = folder_ / "long.txt";
   std::ofstream(prompt) << std::string(20000, 'x') << " " << std::string(20000, 'y');
   expect_refused("run -m " + hf() + " -f " + prompt.string(), 2, "the context holds 512");
-  // What ranks that divide a prompt hold together: of 2 layers, 2 KV heads of 16, f32.
-  expect_refused("run --threads 1 --sp ring --ranks 2 -m " + hf() + " -f " + prompt.string(), 2,
+  // Within the model's positions ranks that divide a prompt name their room.
+  const std::string ranks = "run --threads 1 --sp ring --ranks 2 -m " + hf() + " ";
+  expect_refused(ranks + "-f " + prompt.string(), 2, "; the model has 512 positions");
+  expect_refused(ranks + "--ctx 64 -p '" + std::string(200, 'x') + "'", 2,
                  "and each of 2 ranks has room for");
 }
 
