@@ -15,7 +15,7 @@ import numpy as np
 from goldens.float64 import GOLDEN, distance, encode, forward, load, turn
 from goldens.generator import random_ids
 
-MODEL, MORE_LAYERS = "smollm2", 2  # three dense kinds of layers: the first, two that thin, the last
+MODEL, MORE_LAYERS = "smollm2", 2  # five layers: the first and the last are dense
 COLUMN_STEP = 9  # of the logits of inner positions, each ninth column is kept
 SINKS, RECENT = 4, 16
 LEAST_GAP = 3e-5  # between the importances of the last kept and the first other key
@@ -68,12 +68,11 @@ class Levels:
         keys, causal = part[2], np.tri(T, dtype=bool)
         if self.case["importance"] == "previous":
             mask, scores = before
-            # With dropped queries, only protected ones score.
             rows = np.concatenate([p[2][-32:] for p in self.parts])
         else:
             rows = keys[-32:] if self.case["importance"] == "own" else self.parts[-1][2][-64:]
             mask = causal & np.isin(np.arange(T), keys)[None]
-        seen = mask[rows][:, :]
+        seen = mask[rows]
         seen_any = seen.any(-1)
         paid = softmax(scores[:, rows[seen_any]], seen[seen_any][None]).sum(0)[:, keys]
         return paid.sum(0) / np.maximum(seen[seen_any][:, keys].sum(0), 1)

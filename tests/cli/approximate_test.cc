@@ -1,4 +1,4 @@
-// Whatever the program prints of thinned prompts says so, and nothing else does.
+// The program says `approximate` with results of thinned prompts, and with no others.
 #include "cli/program.h"
 
 namespace braid::golden {

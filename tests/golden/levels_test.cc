@@ -1,5 +1,5 @@
-// Level attention of a whole model against tools/make_level_goldens.py, which computes in f64 with
-// a mask for each layer and KV head: the first and the last layer are dense.
+// Level attention of a whole model against tools/make_level_goldens.py: f64, with a mask for each
+// layer and KV head, the first and the last layer dense.
 #include <gtest/gtest.h>
 
 #include "braid/engine/loaded_model.h"
@@ -53,7 +53,7 @@ TEST_F(Levels, LogitsAreThoseOfTheMasks) {
 // Equal lengths have equal cuts. With `own` tokens are computed as if nothing followed their half,
 // to the bit; with the other importances later queries choose their keys.
 TEST_F(Levels, OnlyOwnLeavesAPrefixAsItIs) {
-  constexpr size_t kTokens = 448;  // parts of 56, of which 28 keys are kept and 16 are protected
+  constexpr size_t kTokens = 448;  // parts of 56: 28 keys are kept, 16 are protected
   std::vector<int32_t> prompt(golden_.cases[1].logits.prompt);
   while (prompt.size() < kTokens) prompt.push_back((prompt[prompt.size() - 99] * 5 + 1) % 250);
   std::vector<int32_t> other = prompt;

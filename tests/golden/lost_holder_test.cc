@@ -1,4 +1,4 @@
-// Requests over ranks that divide prompts, of which one holds keys and does not answer in time.
+// Requests over ranks that divide prompts: a rank with keys does not answer in time.
 #include <gmock/gmock.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Shares of pairs and far keys in layers that thin, against counts of each pair.
+// Shares of pairs and far keys in thinning layers, against counts of each pair.
 #include "braid/parallel/attention/level_shares.h"
 
 #include <gtest/gtest.h>
