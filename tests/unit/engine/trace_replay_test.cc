@@ -302,7 +302,7 @@ TEST(FittedTimes, KnowEitherKindOfSteps) {
 }
 
 TraceCluster cluster() {
-  return {.config = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b.json",
+  return {.config = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b-1m.json",
           .profile = "a100",
           .machines = "1x4",
           .set = "1x4"};
