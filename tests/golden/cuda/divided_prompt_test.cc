@@ -62,13 +62,15 @@ TEST_P(CudaDividedPrompt, LogitsAreThoseOfOneGpu) {
           }
         }
       }
+      // Longer prompts of these narrow models may be faster by divided tokens.
+      bool taken = false, divisible = false;
       for (const std::string& line : ranks.explain()) {
-        if (!line.starts_with("prompt of ")) continue;
         const auto has = [&](std::string_view text) { return line.find(text) < line.size(); };
-        if (has("behind 0:") && !has("query heads")) {
-          EXPECT_TRUE(has(": weights divided")) << line;
-        }
+        if (!line.starts_with("prompt of ") || !has("behind 0:") || has("query heads")) continue;
+        divisible = true;
+        taken = taken || has(": weights divided");
       }
+      EXPECT_EQ(taken, divisible);
     }
   }
 }

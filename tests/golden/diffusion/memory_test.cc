@@ -115,6 +115,13 @@ TEST(MemoryPlan, PricesAreThoseOfTheBoundPrograms) {
 }
 
 // Where a batch of both passes has no room, they come one after another, to the same latents.
+// Weights of further blocks would be asked for in vain.
+TEST(MemoryPlan, AModelWithFewerBlocksIsPlannedWithItsOwn) {
+  const FluxConfig few = few_blocks({.blocks = 0, .single_blocks = 1});
+  EXPECT_EQ(few.blocks, 0);
+  EXPECT_EQ(few.single_blocks, 1);
+}
+
 TEST(MemoryPlan, GuidedPassesAreABatchOnlyWithRoom) {
   VideoRequest request{.prompt = "a cat",
                        .width = 64,

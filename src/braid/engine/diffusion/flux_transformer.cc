@@ -16,8 +16,8 @@ std::string key_of(const FluxShape& s) {
 }  // namespace
 
 FluxConfig few_blocks(FluxConfig config) {
-  config.blocks = 1;
-  config.single_blocks = 2;
+  config.blocks = std::min<int64_t>(config.blocks, 1);
+  config.single_blocks = std::min<int64_t>(config.single_blocks, 2);
   return config;
 }
 
