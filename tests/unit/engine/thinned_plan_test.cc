@@ -55,21 +55,25 @@ TEST(ThinnedPlan, WaitsBetweenCallsForKeysOfOtherMachines) {
   EXPECT_TRUE(waits_inside("2x2", std::nullopt));
 }
 
-// Thinned keys of other ranks come while queries see their own rank's.
-TEST(ThinnedPlan, TransfersRunBesideOwnKeys) {
-  for (const char* machines : {"1x4", "2x2"}) {
+// Thinned keys come from other machines while queries see their own rank's. On one machine, where
+// keys come faster than a state goes through memory, a call takes all.
+TEST(ThinnedPlan, TransfersBetweenMachinesRunBesideOwnKeys) {
+  for (const char* machines : {"1x4", "2x2", "4x1"}) {
     const PlannedForward plan = planned(machines, key_levels({0.5}, {}, 4));
     for (size_t r = 0; r < plan.programs.size(); ++r) {
-      int own = 0, pulled = 0;
+      int own = 0, pulled = 0, all = 0;
       for (const Launch& launch : plan.schedules[r].launches) {
         const Op& op = plan.schedules[r].op(plan.programs[r], launch);
         if (op.def != &ops::kSegmentAttention || !op.scope.starts_with("layers.1.")) continue;
         const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
         own += !attrs.finalize && !attrs.load_state && launch.beside.pulls;
         pulled += attrs.finalize && attrs.load_state && !launch.beside.pulls;
+        all += attrs.finalize && !attrs.load_state && !launch.beside.pulls;
       }
-      EXPECT_EQ(own, 1) << machines << ", rank " << r;
-      EXPECT_EQ(pulled, 1) << machines << ", rank " << r;
+      const bool one = parse_topology(machines).machines == 1;
+      EXPECT_EQ(own, one ? 0 : 1) << machines << ", rank " << r;
+      EXPECT_EQ(pulled, one ? 0 : 1) << machines << ", rank " << r;
+      EXPECT_EQ(all, one ? 1 : 0) << machines << ", rank " << r;
     }
   }
 }

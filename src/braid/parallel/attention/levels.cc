@@ -7,10 +7,11 @@
 #include "braid/parallel/attention/level_rows.h"
 
 // Level attention. Each rank puts its parts' keys in order of importance, and reads as many of
-// other ranks' keys as its queries' levels ask for. Beside this transfer, queries see their own
-// part and the rank's earlier keys; a second call goes on over the keys that have come, the first
-// rows of other ranks' earlier parts. Keys of earlier steps are read whole. If queries are dropped,
-// a call takes queries in order over other parts' keys, and the next sees their own parts.
+// other ranks' keys as its queries' levels ask for. All queries then see their own part, and the
+// first rows of earlier parts. Between machines, queries see keys of their own rank beside this
+// transfer, and a second call goes on over the keys that have come. Keys of earlier steps are read
+// whole. If queries are dropped, a call takes queries in order over other parts' keys, and the next
+// sees their own parts.
 namespace braid {
 namespace {
 
@@ -21,10 +22,12 @@ enum Pair : int { kOwn, kThinned, kPulled };
 
 class Levels {
  public:
-  Levels(std::span<Builder> builders, const SequenceAttention& a, const AttentionInputs& in)
+  Levels(std::span<Builder> builders, const SequenceAttention& a, const AttentionInputs& in,
+         bool beside)
       : ops_(builders),
         a_(a),
         in_(in),
+        beside_(beside),
         levels_(*a.levels),
         P_(static_cast<int>(builders.size())),
         rows_(a) {}
@@ -283,6 +286,7 @@ class Levels {
         return [this, over](int r) { return attention_of(r, true, over); };
       };
       const std::vector<ValueId> state = states();
+      if (!beside_) return call(state, o, in_.q, of(Over::all));
       call(state, kNoValue, in_.q, of(Over::own), Over::own);  // beside the pull
       return call(state, o, in_.q, of(Over::pulled));
     }
@@ -372,6 +376,7 @@ class Levels {
   LevelOps ops_;
   const SequenceAttention& a_;
   const AttentionInputs& in_;
+  const bool beside_;
   const KeyLevels& levels_;
   const int P_;
   const LevelRows rows_;
@@ -382,8 +387,8 @@ class Levels {
 }  // namespace
 
 AttentionOutputs lower_levels(std::span<Builder> builders, const SequenceAttention& attention,
-                              const AttentionInputs& inputs) {
-  return Levels(builders, attention, inputs).lower();
+                              const AttentionInputs& inputs, bool beside) {
+  return Levels(builders, attention, inputs, beside).lower();
 }
 
 }  // namespace braid

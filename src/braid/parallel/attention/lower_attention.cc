@@ -21,7 +21,10 @@ ValueType kv_type(const SequenceAttention& a) {
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionDivision& division) {
-  if (attention.levels && mesh.ranks() > 1) return lower_levels(builders, attention, inputs);
+  if (attention.levels && mesh.ranks() > 1) {
+    // On a machine keys come faster than a state is written and read again.
+    return lower_levels(builders, attention, inputs, mesh.topology.machines > 1);
+  }
   if (division.queries && queries_move(attention, mesh)) {
     return lower_queries(builders, attention, inputs, division);
   }

@@ -76,9 +76,10 @@ struct AttentionOutputs {
   ValueId scores = kNoValue;   // for the next attention, with Importance::previous
 };
 
-// Of an attention with levels, causal, without a prefix.
+// Of an attention with levels, causal, without a prefix. `beside`: a call over a rank's own keys
+// runs beside the transfer, and its state goes through memory.
 AttentionOutputs lower_levels(std::span<Builder> builders, const SequenceAttention& attention,
-                              const AttentionInputs& inputs);
+                              const AttentionInputs& inputs, bool beside);
 
 ValueType q_type(const SequenceAttention& attention);
 ValueType kv_type(const SequenceAttention& attention);
