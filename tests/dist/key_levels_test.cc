@@ -267,7 +267,8 @@ TEST(KeyLevels, SharesAndGroupsAreChecked) {
   EXPECT_TRUE(has(refusal({1.01}, {}, 4), "--keep is 1.01"));
   EXPECT_TRUE(has(refusal({std::nan("")}, {}, 4), "--keep is nan"));
   EXPECT_TRUE(has(refusal({0.2, 0.3}, {2, 4}, 4), "rises from 0.2 to 0.3"));
-  EXPECT_TRUE(has(refusal({0.3, 0.2}, {}, 4), "--keep has 2 shares for 1 level: --levels names"));
+  EXPECT_TRUE(has(refusal({0.3, 0.2}, {}, 4),
+                  "--keep has 2 shares, wanted 1 to 1: one for each level of --levels"));
   EXPECT_TRUE(has(refusal({0.3}, {2, 3}, 3), "--levels 2,3: groups of 2 ranks in groups of 3"));
   EXPECT_TRUE(has(refusal({0.3}, {2}, 4), "the last group has 2 of 4 ranks"));
   EXPECT_THROW(parse_importance("best"), Error);

@@ -13,8 +13,16 @@ void fill(const Executor& executor, std::string_view name, std::span<const int32
           int32_t behind) {
   const TensorView& view = executor.input(name);
   const std::span<int32_t> out(view.as<int32_t>(), view.shape.elems());
-  values = values.first(std::min(values.size(), out.size()));
+  BRAID_CHECK(values.size() <= out.size(), "{} values for {} of {}", values.size(), out.size(),
+              name);
   std::ranges::fill(std::span(std::ranges::copy(values, out.begin()).out, out.end()), behind);
+}
+
+// The values that the input has room for.
+std::span<const int32_t> within(const Executor& executor, std::string_view name,
+                                std::span<const int32_t> values) {
+  const size_t room = executor.input(name).shape.elems();
+  return values.first(std::min(values.size(), room));
 }
 
 }  // namespace
@@ -49,12 +57,13 @@ void WholeStep::write(const Executor& executor, int rank) const {
   fill(executor, inputs::kRows, batch_.rows(), 0);
   // The step's own cache: tokens and pages in order.
   fill(executor, inputs::kSlots, in_order, -1);
-  fill(executor, inputs::kPageTable, in_order, 0);
+  fill(executor, inputs::kPageTable, within(executor, inputs::kPageTable, in_order), 0);
   fill(executor, inputs::kQStart, std::array{0, n}, 0);
   fill(executor, inputs::kKvLen, std::array{n}, 0);
   // A rank takes rows from its first key on.
   const int64_t first = kv_.rows(rank) > 0 ? kv_.ranks[rank][0].position : 0;
-  fill(executor, inputs::kToSlots, std::span(slots_[rank]).subspan(first), -1);
+  fill(executor, inputs::kToSlots,
+       within(executor, inputs::kToSlots, std::span(slots_[rank]).subspan(first)), -1);
 }
 
 }  // namespace braid

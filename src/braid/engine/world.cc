@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "braid/engine/forward_plans.h"
@@ -22,14 +23,18 @@ void for_each_rank(int first, int end, bool at_once, const Fn& fn) {
   std::vector<std::exception_ptr> errors(end - first);
   {
     std::vector<std::jthread> threads;
-    for (int rank = first; rank < end; ++rank) {
-      threads.emplace_back([&fn, rank, &error = errors[rank - first]] {
-        try {
-          fn(rank);
-        } catch (...) {
-          error = std::current_exception();
-        }
-      });
+    try {
+      for (int rank = first; rank < end; ++rank) {
+        threads.emplace_back([&fn, rank, &error = errors[rank - first]] {
+          try {
+            fn(rank);
+          } catch (...) {
+            error = std::current_exception();
+          }
+        });
+      }
+    } catch (const std::system_error& e) {
+      fail(ErrorCode::kResource, "a thread for each of {} ranks: {}", end - first, e.what());
     }
   }
   for (const std::exception_ptr& error : errors) {

@@ -174,7 +174,7 @@ class Decoder {
 
 AutoencoderCogVideoXConfig read_autoencoder_cogvideox_config(const JsonObject& config) {
   require_text(config, kComponent, "_class_name", {"AutoencoderKLCogVideoX"});
-  // The last two lines are about the encoder, training and other pipelines.
+  // From "in_channels" on: about the encoder, training and other pipelines.
   require_known_fields(config, kComponent, ConfigWriter::diffusers,
                        {"latent_channels",
                         "out_channels",
@@ -194,6 +194,9 @@ AutoencoderCogVideoXConfig read_autoencoder_cogvideox_config(const JsonObject& c
                         "use_quant_conv",
                         "force_upcast",
                         "latents_mean",
+                        "mid_block_add_attention",
+                        "sample_size",
+                        "shift_factor",
                         "latents_std",
                         "shift_factor",
                         "invert_scale_latents"});

@@ -128,7 +128,7 @@ class Decoder {
 
 AutoencoderKlConfig read_autoencoder_kl_config(const JsonObject& config) {
   require_text(config, kComponent, "_class_name", {"AutoencoderKL"});
-  // The second half is about the encoder, training and other pipelines.
+  // From "in_channels" on: about the encoder, training and other pipelines.
   require_known_fields(
       config, kComponent, ConfigWriter::diffusers,
       {"latent_channels", "out_channels", "block_out_channels", "layers_per_block",

@@ -113,7 +113,7 @@ void require_known_fields(const JsonObject& config, std::string_view component, 
       continue;
     }
     fail(ErrorCode::kUnsupported,
-         "{}: the field {} is {}, is not known and may change the result: wanted is a "
+         "{}: the field {}, here {}, is not known and may change the result: wanted is a "
          "configuration without it",
          component, braid::quoted(key), braid::quoted(config.value().at(key).dump()));
   }

@@ -84,7 +84,7 @@ T5EncoderConfig read_t5_encoder_config(const JsonObject& config) {
     fail(ErrorCode::kUnsupported, "{}: {} is {}, {} is supported", kComponent, key, !wanted,
          wanted);
   }
-  // The last line is about training and the decoder.
+  // From "dropout_rate" on: about training and the decoder.
   require_known_fields(config, kComponent, ConfigWriter::transformers,
                        {"vocab_size", "d_model", "d_ff", "num_layers", "num_heads", "d_kv",
                         "relative_attention_num_buckets", "relative_attention_max_distance",

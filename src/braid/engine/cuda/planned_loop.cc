@@ -29,6 +29,8 @@ PlannedLoop::PlannedLoop(std::vector<LoopRank> ranks, LoopRequest request, uint6
       own.data = logits_.back()->data();
       check_cuda(cudaMemcpyAsync(own.data, logits.data, logits.bytes(), cudaMemcpyDefault, stream),
                  "logits of a prompt");
+      // Steps of rank 0, on another stream, may write where its logits are.
+      check_cuda(cudaStreamSynchronize(stream), "logits of a prompt");
     }
     // The logits are read first: the step's inputs may share their memory.
     rank.sampler->sample(own, {stream});
@@ -100,9 +102,12 @@ void PlannedLoop::use(const std::shared_ptr<BoundForward>& bound) {
 void PlannedLoop::put() {
   const double cpu_begin = thread_seconds();
   const PlannedStep step = plan();
+  const bool again = step.bound == bound_;
   use(step.bound);
   // Inputs of the step before lie in the same memory.
+  const double wait_begin = thread_seconds();
   for (const LoopRank& rank : ranks_) rank.sampler->wait_taken(step_ - 1);
+  const double waited = thread_seconds() - wait_begin;
   for (size_t r = 0; r < ranks_.size(); ++r) {
     Executor& executor = *bound_->executors[r];
     step.inputs->write(executor, static_cast<int>(r));
@@ -116,8 +121,9 @@ void PlannedLoop::put() {
   }
   for (size_t r = 0; r < ranks_.size(); ++r) replay_of(*bound_->executors[r]).put(hooks_[r]);
   ++step_;
+  if (!again) return;  // the step's graphs were made
   ++stats_.steps;
-  cpu_seconds_ += thread_seconds() - cpu_begin;
+  cpu_seconds_ += thread_seconds() - cpu_begin - waited;
 }
 
 }  // namespace braid::cuda

@@ -32,8 +32,9 @@ class PlannedLoop : public TokenLoop {
   const std::vector<LoopRank> ranks_;
   StepPlanner& planner_;
   Batch batch_;
-  std::shared_ptr<BoundForward> bound_, before_;       // of the newest step, and of steps before it
-  std::vector<CudaReplay::Hooks> hooks_;               // [ranks] of bound_
+  std::shared_ptr<BoundForward> bound_,
+      before_;                            // of the newest step, and of one that may still run
+  std::vector<CudaReplay::Hooks> hooks_;  // [ranks] of bound_
   std::vector<std::unique_ptr<DeviceMemory>> logits_;  // copies of rank 0's
   std::vector<uint32_t> status_;  // [S], SampleStatus bits of the tokens read last
   uint64_t& step_;                // the next step to sample

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "braid/backend/cuda/device.h"
+#include "braid/base/clock.h"
 
 namespace braid::cuda {
 
@@ -23,7 +24,9 @@ bool SampledStepQueue::join(int32_t slot, const SlotSequence& sequence) {
 
 void SampledStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) {
   HostStepQueue::put(batch, row_slots);
+  const double begin = steady_seconds();
   tokens_.clear();
+  sampling_seconds_ = 0;
   if (std::ranges::none_of(row_slots, [](int32_t slot) { return slot >= 0; })) return;
   const DeviceScope scope(backend_.device().id);
   const LaunchContext context{backend_.stream(Stream::compute)};
@@ -33,11 +36,14 @@ void SampledStepQueue::put(const Batch& batch, std::span<const int32_t> row_slot
   sampler_->begin(make_view(no_ids_->data(), DType::i32, {1}), context);
   sampler_->sample(logits, context);
   sampler_->wait(sampled_++, row_slots, tokens_);
+  sampling_seconds_ = steady_seconds() - begin;
 }
 
 EndedStep SampledStepQueue::take() {
   EndedStep step = HostStepQueue::take();
   step.tokens = tokens_;
+  step.seconds += sampling_seconds_;
+  step.waited += sampling_seconds_;
   return step;
 }
 

@@ -31,6 +31,7 @@ class SampledStepQueue final : public HostStepQueue {
   const std::unique_ptr<DeviceMemory> no_ids_;  // the host knows all tokens
   uint64_t sampled_ = 0;                        // steps so far
   std::vector<SlotToken> tokens_;               // of the last step
+  double sampling_seconds_ = 0;                 // behind the last step
 };
 
 }  // namespace braid::cuda

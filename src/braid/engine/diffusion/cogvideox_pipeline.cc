@@ -218,7 +218,7 @@ PipelineMemory CogVideoXPipeline::memory(const VideoRequest& r) {
   }
   by_one_ = false;
   if (const int64_t batch = bytes_together(components, room_); batch > room_.bytes()) {
-    ComponentMemory& step = components[0];
+    ComponentMemory& step = *std::ranges::find(components, "transformer", &ComponentMemory::name);
     const int64_t less = step.values - step_bytes(true);
     by_one_ = less > 0 && (batch - less <= room_.bytes() || !fits(step, room_));
     if (by_one_) step.values -= less;
@@ -335,6 +335,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   check(request);
   CogVideoXSampler sampler(sampler_, request.steps);
   VideoResult result;
+  together_ = true;  // prices free no component of the request before
   result.memory = memory(request);
   together_ = result.memory->together;
   if (request.on_memory) request.on_memory(*result.memory);

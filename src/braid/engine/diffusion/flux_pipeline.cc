@@ -223,6 +223,7 @@ RgbImage FluxPipeline::picture(const ImageRequest& request, std::span<const floa
 ImageResult FluxPipeline::generate(const ImageRequest& request) {
   check(request);
   ImageResult result;
+  together_ = true;  // prices free no component of the request before
   result.memory = memory(request);
   together_ = result.memory->together;
   if (request.on_memory) request.on_memory(*result.memory);

@@ -106,19 +106,17 @@ PipelineMemory plan_memory(std::vector<ComponentMemory> components, const Memory
     if (fits(c, room)) continue;
     fail(ErrorCode::kResource,
          "{} has {:.1f} GB free, and the {} alone needs {:.1f} GB of weights, "
-         "{:.1f} GB of "
-         "values{}: {}",
+         "{:.1f} GB of values{}: {}",
          room.device, gb(room.free), c.name, gb(c.weights), gb(c.values), libraries,
          remedy(c, room));
   }
   const int64_t all = bytes_together(components, room);
-  PipelineMemory plan{.free = room.free, .most = all, .tiled = tiled};
+  PipelineMemory plan{.free = room.free, .most = all, .tiled = tiled, .apart = room.apart};
   if (all > room.bytes()) {
     if (!room.frees) {
       fail(ErrorCode::kResource,
-           "{} has {:.1f} GB free, and all components need {:.1f} GB: a GPU "
-           "with room is named by "
-           "--device cuda",
+           "{} has {:.1f} GB free, and all components need {:.1f} GB: "
+           "a GPU with room is named by --device cuda",
            room.device, gb(room.free), gb(all));
     }
     plan.together = false;
@@ -137,8 +135,11 @@ std::string to_string(const PipelineMemory& m) {
     if (!c.mapped || c.weights + c.values <= m.free) continue;
     read += fmt::format("; {}: weights do not fit, and are read from the file each time", c.name);
   }
-  out = fmt::format("{} of weights and values; {}: {:.1f} GB at once, {:.1f} GB free{}", out,
-                    m.together ? "all stay" : "one after another", gb(m.most), gb(m.free), read);
+  const std::string_view how = !m.together ? "one after another"
+                               : m.apart   ? "encoders leave first, the others stay"
+                                           : "all stay";
+  out = fmt::format("{} of weights and values; {}: {:.1f} GB at once, {:.1f} GB free{}", out, how,
+                    gb(m.most), gb(m.free), read);
   if (m.options.empty()) return out;
   return fmt::format("{}; all would stay with {}", out, fmt::join(m.options, ", or "));
 }

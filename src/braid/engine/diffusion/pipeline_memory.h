@@ -49,6 +49,7 @@ struct PipelineMemory {
   int64_t most = 0;      // used at once
   bool tiled = false;    // the decoder's values are those of a tile
   bool together = true;  // all weights stay; false: each component is freed before the next comes
+  bool apart = false;    // with `together`: text encoders leave before the others come
   // Options of the program with which all weights would stay.
   std::vector<std::string> options;
 };

@@ -51,6 +51,17 @@ int64_t kv_token_bytes(const ModelConfig& config, DType dtype) {
   return config.layers * config.cached_numbers() * bytes_of(dtype, 1);
 }
 
+// Bytes of a group's cached files, which the system may drop.
+int64_t cached_files() {
+  std::ifstream file("/sys/fs/cgroup/memory.stat");
+  std::string name;
+  int64_t bytes = 0, sum = 0;
+  while (file >> name >> bytes) {
+    if (name == "active_file" || name == "inactive_file") sum += bytes;
+  }
+  return sum;
+}
+
 int64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -61,7 +72,9 @@ int64_t available_memory() {
   }
   const auto limit = read_bytes("/sys/fs/cgroup/memory.max");
   const auto used = read_bytes("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available, std::max<int64_t>(0, *limit - *used));
+  if (limit && used) {
+    available = std::min(available, std::max<int64_t>(0, *limit - *used + cached_files()));
+  }
   return available;
 }
 

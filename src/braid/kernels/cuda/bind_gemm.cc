@@ -78,12 +78,13 @@ std::vector<ValueType> types_of(std::span<const TensorView> views, BatchAxis axi
 
 std::shared_ptr<Gemm> GemmStore::get(const GemmDesc& desc, const GemmPointers& pointers,
                                      BatchAxis axis) {
-  const std::string key = fmt::format("{} {} {}", to_string(desc), desc.w_stride, desc.y_stride);
+  const bool search = repays_search(desc.m, axis);
+  const std::string key =
+      fmt::format("{} {} {} {}", to_string(desc), desc.w_stride, desc.y_stride, search);
   if (auto known = gemms_[key].lock()) return known;
   if (!library_) library_ = CublasLt::load();
   const auto gemm =
       std::make_shared<Gemm>(library_, desc, GemmOptions{.max_workspace = kWorkspaceBytes});
-  const bool search = repays_search(desc.m, axis);
   gemm->prepare(pointers, nullptr, search);
   searches_ += search ? 1 : 0;
   std::erase_if(gemms_, [](const auto& made) { return made.second.expired(); });

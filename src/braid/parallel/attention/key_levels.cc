@@ -64,9 +64,8 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
   }
   if (keep.empty() || keep.size() > groups.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "--keep has {} shares for {} level{}: --levels names the groups of ranks, one for each "
-         "share",
-         keep.size(), groups.size(), groups.size() == 1 ? "" : "s");
+         "--keep has {} shares, wanted 1 to {}: one for each level of --levels (one without it)",
+         keep.size(), groups.size());
   }
   for (size_t i = 0; i < keep.size(); ++i) {
     if (!(keep[i] > 0 && keep[i] <= 1)) {

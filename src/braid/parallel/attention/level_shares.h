@@ -17,7 +17,7 @@ struct LevelShares {
   double far_keys = 0;
   double dense_far_keys = 0;
 
-  bool thinned() const { return pairs < dense_pairs; }
+  bool thinned() const { return dense_pairs - pairs > 0.5; }  // a pair at least, beyond rounding
   double pair_share() const { return dense_pairs > 0 ? pairs / dense_pairs : 1; }
   double key_share() const { return dense_far_keys > 0 ? far_keys / dense_far_keys : 1; }
   LevelShares& operator+=(const LevelShares& other);

@@ -186,8 +186,8 @@ class Levels {
             .window_right = a_.window_right};
   }
 
-  // Calls over all keys of a part: in one call, or first over the rank's own, then over pulled
-  // ones.
+  // The keys that a call reads: all, the rank's own, or pulled ones. The call over pulled keys
+  // loads the states of the call over own keys.
   enum class Over { all, own, pulled };
 
   // A call of rank r; without `far` the earlier parts' keys have been seen.
