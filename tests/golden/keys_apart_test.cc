@@ -197,7 +197,7 @@ TEST_P(KeysApart, RanksHaveSequencesOfTheirOwn) {
 
 INSTANTIATE_TEST_SUITE_P(Models, KeysApart,
                          testing::Values("llama2_mha", "smollm2", "mistral_window", "qwen3_qk_norm",
-                                         "mixtral"),
+                                         "mixtral", "glm", "chatglm", "internlm2", "llama_yarn"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
