@@ -115,6 +115,24 @@ TEST(HfConfig, LongModelsHaveTheirSizes) {
   stretch_context(same, 1 << 21);
   EXPECT_EQ(same, glm) << "no dynamic RoPE";
   EXPECT_EQ(shape("glm-4-9b").Hkv, 2);
+  const ModelConfig qwen3 = shape("qwen3-4b-instruct-2507"), llama = shape("llama-3.1-8b");
+  EXPECT_EQ(qwen3.context, 262144);
+  EXPECT_EQ(qwen3.rope.theta, 5e6f);
+  EXPECT_EQ(2 * qwen3.layers * qwen3.cached_numbers(), 147456);
+  EXPECT_EQ(llama.context, 131072);
+  EXPECT_EQ(llama.rope.scaling, ops::RopeScaling::llama3);
+  EXPECT_EQ(llama.rope.factor, 8);
+  EXPECT_EQ(llama.rope.original_context, 8192);
+  const ModelConfig qwen14 = shape("qwen2.5-14b-1m");
+  EXPECT_EQ(qwen14.context, 262144);
+  EXPECT_EQ(qwen14.dual->chunks.chunk, 253952);
+  EXPECT_EQ(2 * qwen14.layers * qwen14.cached_numbers(), 196608);
+  ModelConfig intern2 = shape("internlm2-7b");
+  EXPECT_EQ(intern2.context, 32768);
+  EXPECT_EQ(intern2.rope.theta, 1e6f);
+  stretch_context(intern2, 65536);  // 2 x 2 - 1 to the power of 128 / 126
+  EXPECT_EQ(intern2.context, 65536);
+  EXPECT_NEAR(intern2.rope.theta, 1e6 * 3 * std::pow(3, 1 / 63.0), 10);
   EXPECT_EQ(shape("llama-3-8b-1m").context, 1048576);
 }
 
