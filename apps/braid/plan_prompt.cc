@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "braid/base/math.h"
 #include "braid/commands.h"
 #include "braid/engine/prompt_plan.h"
 #include "braid/job_options.h"
@@ -22,18 +24,36 @@ struct PromptOptions {
 };
 
 const std::vector<TableColumn> kColumns = {
-    {"prompt", true, 9},     {"ranks", true},     {"how", false, 54}, {"ms", true, 10},
-    {"over one rank", true}, {"GB a rank", true}, {"", false}};
+    {"prompt", true, 9}, {"ranks", true},         {"how", false, 54},   {"steps", true},
+    {"ms", true, 10},    {"over one rank", true}, {"GB a rank", true},  {"weights", true},
+    {"keys", true},      {"KB a token", true},    {"ms a token", true}, {"", false}};
+
+std::string gb(double bytes) {
+  return fmt::format("{:.1f}", 1e-9 * bytes);
+}
+
+// Of a step on a rank.
+int64_t rank_tokens(const PromptCandidate& c, int64_t tokens) {
+  const int parts = c.division == PromptDivision::tokens ? c.ranks() : 1;
+  return std::min(ceil_div(tokens, int64_t{parts}), kRankTokens);
+}
 
 // `note`: "taken", or why not.
 std::string row(const PromptPlan& plan, int64_t tokens, const PromptCandidate& c,
                 const std::string& note) {
   const double one = plan.candidates[0].seconds;
   const bool known = c.seconds > 0;
-  return table_row(kColumns, {std::to_string(tokens), std::to_string(c.ranks()), c.name(),
-                              known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
-                              known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
-                              known ? fmt::format("{:.1f}", 1e-9 * c.rank_bytes) : "-", note});
+  return table_row(
+      kColumns,
+      {std::to_string(tokens), std::to_string(c.ranks()), c.name(),
+       known ? std::to_string(c.steps) : "-", known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
+       known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
+       known ? gb(c.rank_bytes) : "-", known ? gb(c.weight_bytes) : "-",
+       known ? gb(c.key_bytes) : "-",
+       known ? fmt::format("{:.0f}", 1e-3 * c.activation_bytes() /
+                                         static_cast<double>(rank_tokens(c, tokens)))
+             : "-",
+       c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note});
 }
 
 nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
@@ -42,9 +62,15 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
     rows.push_back({{"ranks", c.ranks()},
                     {"how", c.name()},
                     {"seconds", c.seconds},
+                    {"steps", c.steps},
                     {"rank_bytes", c.rank_bytes},
+                    {"weight_bytes", c.weight_bytes},
+                    {"key_bytes", c.key_bytes},
+                    {"activation_bytes", c.activation_bytes()},
+                    {"token_seconds", c.token_seconds},
                     {"wire_bytes", c.wire_bytes},
-                    {"taken", &c == &plan.taken()}});
+                    {"taken", &c == &plan.taken()},
+                    {"decodes_fastest", &c == &plan.decodes_fastest()}});
     if (!c.refused.empty()) rows.back()["refused"] = c.refused;
   }
   return {{"tokens", tokens}, {"candidates", std::move(rows)}};
@@ -62,8 +88,11 @@ void plan_prompts(const PromptOptions& o) {
       continue;
     }
     for (const PromptCandidate& c : plan.candidates) {
-      const bool taken = &c == &plan.taken();
-      if (taken || o.explain) print(row(plan, tokens, c, taken ? "taken" : c.refused));
+      const bool taken = &c == &plan.taken(), decodes = &c == &plan.decodes_fastest();
+      const std::string note =
+          fmt::format("{}{}{}", taken ? "taken" : c.refused, taken && decodes ? "; " : "",
+                      decodes ? "least ms a token" : "");
+      if (taken || decodes || o.explain) print(row(plan, tokens, c, note));
     }
   }
   if (o.json) print(json_text(report, 2) + "\n");

@@ -8,14 +8,13 @@
 #include "braid/base/math.h"
 #include "braid/engine/context_fit.h"
 #include "braid/engine/kv_dtype.h"
+#include "braid/engine/prompt_candidate.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/stop_text.h"
 
 namespace braid {
 namespace {
 
-// A rank's tokens in a step of a divided prompt: an 8B model's activations take some 65 KB a token.
-constexpr int64_t kRankTokens = 65536;
 constexpr int64_t kScoreChunk = 64;  // rows of logits at a time: [64, V] f32 stays small
 
 using Clock = std::chrono::steady_clock;

@@ -5,6 +5,9 @@
 #include <limits>
 #include <numeric>
 
+#include "braid/base/math.h"
+#include "braid/schedule/strategies/registry.h"
+
 namespace braid {
 namespace {
 
@@ -31,6 +34,16 @@ std::vector<Topology> parts_of(const Topology& all) {
   return found;
 }
 
+void PromptCandidate::add(const PromptCandidate& step) {
+  ++steps;
+  seconds += step.seconds;
+  wire_bytes += step.wire_bytes;
+  if (step.rank_bytes <= rank_bytes) return;
+  rank_bytes = step.rank_bytes;
+  weight_bytes = step.weight_bytes;
+  key_bytes = step.key_bytes;
+}
+
 std::string PromptCandidate::name() const {
   if (division == PromptDivision::whole) return "one rank";
   if (division == PromptDivision::weights) return "weights divided, " + strategy;
@@ -43,13 +56,17 @@ void measure(PromptCandidate& made, const PlannedForward& planned, const Simulat
   made.seconds = step.seconds;
   made.wire_bytes = std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
   for (size_t r = 0; r < planned.programs.size(); ++r) {
-    double bytes = static_cast<double>(planned.schedules[r].memory.arena_bytes);
+    double weights = 0, keys = 0;
     for (const Value& value : planned.programs[r].values) {
-      if (value.kind == ValueKind::weight || value.kind == ValueKind::state) {
-        bytes += static_cast<double>(bytes_of(value.type));
-      }
+      if (value.kind == ValueKind::weight) weights += static_cast<double>(bytes_of(value.type));
+      if (value.kind == ValueKind::state) keys += static_cast<double>(bytes_of(value.type));
     }
-    made.rank_bytes = std::max(made.rank_bytes, bytes);
+    const double bytes =
+        weights + keys + static_cast<double>(planned.schedules[r].memory.arena_bytes);
+    if (bytes <= made.rank_bytes) continue;
+    made.rank_bytes = bytes;
+    made.weight_bytes = weights;
+    made.key_bytes = keys;
   }
 }
 
@@ -110,6 +127,19 @@ std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidat
     }
   }
   return chosen;
+}
+
+double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,
+                     const CostModel& cost) {
+  const int64_t ranks = planner.ranks();
+  const ContextKey key =
+      key_for_apart(even_layout(sequences, planner.ranks()), sequences, sequences);
+  const PlannedForward planned = planner.plan_apart(*find_strategy("sequential"), key, &cost);
+  const int64_t share = ceil_div(sequences * keys, ranks);
+  const Work work{.extents = {.token = sequences, .sequence = 1, .row = sequences},
+                  .attended = share,
+                  .kv_tokens = share};
+  return simulate(planned, {&work, 1}, cost).seconds;
 }
 
 }  // namespace braid

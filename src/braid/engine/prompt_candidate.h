@@ -20,18 +20,27 @@ enum class PromptDivision : uint8_t {
 // several whole machines.
 std::vector<Topology> parts_of(const Topology& all);
 
-// A way to compute the prompt in a step.
+// A rank's tokens in a step of a long prompt: an 8B model's activations take some 65 KB a token.
+inline constexpr int64_t kRankTokens = 65536;
+
+// A way to compute the prompt.
 struct PromptCandidate {
   PromptDivision division = PromptDivision::whole;
   Topology topology;                 // its ranks; neighbours first
   std::optional<SequenceMesh> mesh;  // of `tokens`
   std::string strategy;
-  double seconds = 0;     // simulated time to the first token
-  double rank_bytes = 0;  // weights, keys and activations of the fullest rank
-  double wire_bytes = 0;  // of all ranks
-  std::string refused;    // reason against the candidate; empty: none
+  double seconds = 0;                      // simulated time to the first token
+  double rank_bytes = 0;                   // weights, keys and activations of the fullest rank
+  double weight_bytes = 0, key_bytes = 0;  // of the same rank
+  double wire_bytes = 0;                   // of all ranks
+  int steps = 1;
+  double token_seconds = 0;  // simulated, of a token behind the prompt; 0: unknown
+  std::string refused;       // reason against the candidate; empty: none
 
   int ranks() const { return topology.ranks(); }
+  double activation_bytes() const { return rank_bytes - weight_bytes - key_bytes; }
+  // Adds a later step.
+  void add(const PromptCandidate& step);
   std::string name() const;  // "tokens divided, torus (torus 2 x ulysses 4 x ring 1)"
 };
 
@@ -53,5 +62,9 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
 // Refused where keys lie in caches already, and by divided_prompt's errors.
 PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
                                   int64_t tokens, int64_t cached, const CostModel& cost);
+
+// Simulated time of a token of each sequence, with keys in equal parts on the planner's mesh.
+double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,
+                     const CostModel& cost);
 
 }  // namespace braid

@@ -30,6 +30,11 @@ void check(const PromptRequest& r) {
   }
 }
 
+// Whether a rule of the model or of a division forbids a candidate.
+bool forbids(const Error& error) {
+  return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
+}
+
 // Shared by all candidates.
 class Planning {
  public:
@@ -60,15 +65,59 @@ class Planning {
   const ModelConfig& config() const { return weights_ ? weights_->config() : shape_.config; }
 
   PromptCandidate weights(const Topology& topology) const {
-    PromptCandidate made{
-        .division = topology.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
-        .topology = topology};
     const CostModel cost(profile_, topology);
-    const ForwardPlanner planner = planner_of(topology, {});
+    const ForwardPlanner planner = planner_of(topology, {}, false);
+    PromptCandidate made = in_steps(kRankTokens, [&](int64_t tokens, int64_t cached) {
+      return batch(planner, tokens, cached, cost);
+    });
+    made.token_seconds = batch(planner, 1, all_tokens() - 1, cost).seconds;
+    return made;
+  }
+
+  PromptCandidate tokens(const SequenceMesh& mesh) const {
+    const CostModel cost(profile_, mesh.topology);
+    const bool apart =
+        keys_apart(cache_.pages * cache_.page_size, cache_.activations == DType::bf16);
+    const ForwardPlanner planner = planner_of(mesh.topology, mesh, apart);
+    PromptCandidate made = in_steps(kRankTokens * mesh.ranks(), [&](int64_t n, int64_t cached) {
+      return tokens_candidate(planner, *find_strategy("sequence_parallel"), n, cached, cost);
+    });
+    try {
+      made.token_seconds =
+          apart_seconds(planner_of(mesh.topology, mesh, true), 1, all_tokens(), cost);
+    } catch (const Error& error) {
+      if (!forbids(error)) throw;
+    }
+    return made;
+  }
+
+ private:
+  int64_t all_tokens() const { return request_.cached + request_.tokens; }
+
+  // The prompt in steps of `most` tokens, each made from its tokens and the tokens before.
+  template <class Make>
+  PromptCandidate in_steps(int64_t most, const Make& make) const {
+    PromptCandidate made = make(std::min(most, request_.tokens), request_.cached);
+    for (int64_t done = most; done < request_.tokens; done += most) {
+      made.add(make(std::min(most, request_.tokens - done), request_.cached + done));
+    }
+    if (made.rank_bytes > request_.memory_gb * kGb) {
+      made.refused = fmt::format("wants {:.1f} GB a rank, there are {:.1f}", made.rank_bytes / kGb,
+                                 request_.memory_gb);
+    }
+    return made;
+  }
+
+  // A step of the undivided sequence, by the strategy with the least time.
+  PromptCandidate batch(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
+                        const CostModel& cost) const {
+    PromptCandidate made{
+        .division = planner.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
+        .topology = planner.topology()};
     std::vector<int32_t> pages(cache_.pages);
-    const std::vector<int32_t> ids(request_.tokens);
+    const std::vector<int32_t> ids(tokens);
     Batch batch(kPageSize);
-    batch.add(ids, request_.cached, pages, 1);
+    batch.add(ids, cached, pages, 1);
     StrategyChoice::Strategies strategies;
     for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
     StrategyChoice choice(planner, cost, strategies);
@@ -77,36 +126,17 @@ class Planning {
     const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
     made.strategy = strategy.name();
     measure(made, planned, simulate(planned, cut.works(), cost));
-    refuse_large(made);
     return made;
   }
 
-  PromptCandidate tokens(const SequenceMesh& mesh) const {
-    const CostModel cost(profile_, mesh.topology);
-    PromptCandidate made =
-        tokens_candidate(planner_of(mesh.topology, mesh), *find_strategy("sequence_parallel"),
-                         request_.tokens, request_.cached, cost);
-    refuse_large(made);
-    return made;
-  }
-
- private:
-  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh) const {
+  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh,
+                            bool apart) const {
     const auto forward = [this](const ForwardShape& s) {
       return weights_ ? weights_->forward(s) : shape_.forward(s);
     };
     const std::vector<const KernelCatalog*> catalogs(topology.ranks(), &backend_.catalog());
-    const bool apart =
-        mesh && keys_apart(cache_.pages * cache_.page_size, cache_.activations == DType::bf16);
     return ForwardPlanner(forward, apart ? rank_cache(cache_, topology.ranks()) : cache_, catalogs,
                           topology, std::move(mesh));
-  }
-
-  void refuse_large(PromptCandidate& made) const {
-    if (made.rank_bytes > request_.memory_gb * kGb) {
-      made.refused = fmt::format("wants {:.1f} GB a rank, there are {:.1f}", made.rank_bytes / kGb,
-                                 request_.memory_gb);
-    }
   }
 
   const PromptRequest& request_;
@@ -123,9 +153,7 @@ PromptCandidate attempt(PromptDivision division, const Topology& topology, const
   try {
     return make();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kUnsupported) {
-      throw;
-    }
+    if (!forbids(error)) throw;
     return {.division = division, .topology = topology, .refused = error.what()};
   }
 }
@@ -165,6 +193,13 @@ PromptPlan plan_prompt(const PromptRequest& request) {
          smallest->rank_bytes / kGb, smallest->name(), smallest->ranks());
   }
   plan.chosen = *chosen;
+  plan.decodes = *chosen;
+  for (size_t i = 0; i < plan.candidates.size(); ++i) {
+    const PromptCandidate& c = plan.candidates[i];
+    const double least = plan.decodes_fastest().token_seconds;
+    if (!c.refused.empty() || c.token_seconds == 0) continue;
+    if (least == 0 || c.token_seconds < least) plan.decodes = i;
+  }
   return plan;
 }
 

@@ -23,15 +23,17 @@ struct PromptRequest {
 struct PromptPlan {
   std::vector<PromptCandidate> candidates;  // by ranks, then by division
   size_t chosen = 0;
+  size_t decodes = 0;  // the candidate whose ranks make a lone answer's token soonest
 
   const PromptCandidate& taken() const { return candidates[chosen]; }
+  const PromptCandidate& decodes_fastest() const { return candidates[decodes]; }
 };
 
-// Plans and simulates each candidate: a single rank; every number of ranks that is a part of a
-// machine and divides the machine, or some whole machines; weights divided, and tokens divided by
-// every mode with its rule of degrees. Costs about a second for eight ranks, some seconds over
-// machines. Fails with kInvalidArgument, naming the option, on a malformed request; with kResource
-// if nothing fits, naming the needed memory.
+// Plans and simulates each candidate, in steps of kRankTokens a rank: a single rank; every number
+// of ranks that is a part of a machine and divides the machine, or some whole machines; weights
+// divided, and tokens divided by every mode with its rule of degrees. Costs about a second for
+// eight ranks, some seconds over machines. Fails with kInvalidArgument, naming the option, on a
+// malformed request; with kResource if nothing fits, naming the needed memory.
 PromptPlan plan_prompt(const PromptRequest& request);
 
 // Elements that all ranks send in a layer, by formula (docs/long-prompts.md): a check of simulated

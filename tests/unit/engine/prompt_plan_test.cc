@@ -161,6 +161,53 @@ TEST(PromptPlan, MemoryRefuses) {
   }
 }
 
+// Of 700,000 tokens each of two ranks holds half the keys; six steps have room for activations.
+TEST(PromptPlan, LongPromptsGoInSteps) {
+  PromptRequest r = request(700000, "1x2");
+  r.profile = "h100";
+  const PromptPlan plan = plan_prompt(r);
+  ASSERT_EQ(plan.candidates.size(), 4u);
+  EXPECT_EQ(plan.taken().division, PromptDivision::tokens);
+  EXPECT_EQ(plan.taken().steps, 6);
+  EXPECT_EQ(plan.candidates[0].steps, 11);
+  EXPECT_EQ(plan.candidates[0].key_bytes, 700032.0 * 131072) << "whole pages";
+  EXPECT_EQ(plan.taken().key_bytes, 350016.0 * 131072);
+  EXPECT_GT(plan.taken().activation_bytes(), 0);
+  EXPECT_LT(plan.taken().activation_bytes(), 65536 * 110e3);
+}
+
+TEST(PromptPlan, StepsAddUp) {
+  const PromptCandidate whole = plan_prompt(request(131072, "1x1")).taken();
+  PromptCandidate parts = plan_prompt(request(65536, "1x1")).taken();
+  PromptRequest rest = request(65536, "1x1");
+  rest.cached = 65536;
+  parts.add(plan_prompt(rest).taken());
+  EXPECT_EQ(whole.steps, 2);
+  EXPECT_EQ(parts.steps, 2);
+  EXPECT_NEAR(whole.seconds, parts.seconds, 1e-9);
+  EXPECT_EQ(whole.rank_bytes, parts.rank_bytes);
+}
+
+// Divided weights are read sooner than whole weights beside a part of the keys. A token reads all
+// of a rank's weights and keys at least.
+TEST(PromptPlan, NamesTheFastestDecode) {
+  PromptRequest r = request(131072, "1x4");
+  r.profile = "h100";
+  const PromptPlan plan = plan_prompt(r);
+  const PromptCandidate& fastest = plan.decodes_fastest();
+  EXPECT_EQ(fastest.division, PromptDivision::weights);
+  EXPECT_EQ(fastest.ranks(), 4);
+  const double stream = load_profile("h100").memory_bytes_per_second;
+  for (const PromptCandidate& c : plan.candidates) {
+    EXPECT_GE(c.token_seconds, fastest.token_seconds) << c.name();
+    const double keys = 131072.0 * 131072 / c.ranks();
+    EXPECT_GT(c.token_seconds, (c.weight_bytes + keys) / stream * 0.9) << c.name();
+    if (c.ranks() > 1) {
+      EXPECT_LT(c.token_seconds, plan.candidates[0].token_seconds) << c.name();
+    }
+  }
+}
+
 // 32 query heads do not divide over 33 ranks; a ring does not mind.
 TEST(PromptPlan, RulesThatForbidACandidateAreItsReason) {
   const PromptPlan plan = plan_prompt(request(4096, "1x33"));

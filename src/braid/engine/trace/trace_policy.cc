@@ -21,7 +21,6 @@ namespace braid {
 namespace {
 
 constexpr int64_t kModeTokens = 32768;     // the prompt by which a mode is chosen
-constexpr int64_t kRankTokens = 65536;     // of a step on a rank, at most
 constexpr int64_t kMostContext = 1 << 22;  // tokens of a sequence
 
 // Plans and simulates a set's steps.
@@ -83,16 +82,7 @@ class SetSimulator {
 
   // Decodes for sequences with keys in equal parts on all ranks.
   double apart(const SequenceMesh& mesh, int64_t sequences, int64_t keys) const {
-    const CostModel cost(profile_, set_);
-    const ContextKey key =
-        key_for_apart(even_layout(sequences, mesh.ranks()), sequences, sequences);
-    const PlannedForward planned =
-        planner_of(set_, mesh, {}).plan_apart(*find_strategy("sequential"), key, &cost);
-    const int64_t share = ceil_div(sequences * keys, int64_t{mesh.ranks()});
-    const Work work{.extents = {.token = sequences, .sequence = 1, .row = sequences},
-                    .attended = share,
-                    .kv_tokens = share};
-    return simulate(planned, {&work, 1}, cost).seconds;
+    return apart_seconds(planner_of(set_, mesh, {}), sequences, keys, CostModel(profile_, set_));
   }
 
   SequenceMesh best_mesh() const {
