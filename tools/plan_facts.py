@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/plans/facts.json: what is decided about well-known models, and must not change unseen.
 
-Launches, memory and schedule hashes of each strategy, by `braid plan` on the null backend. The golden test compares them
+Launches, memory and schedule hashes of each strategy, by `braid plan` on the null backend; bytes of weights and keys
+on the fullest of the ranks that divide a prompt's tokens, by `braid plan prompt`. The golden test compares them
 exactly; run this after a change that is meant to change them, and look at the difference.
 """
 
@@ -14,6 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ["llama-2-7b", "llama-3-8b", "qwen3-8b"]
 STRATEGIES = ["sequential", "overlap", "nanoflow", "gemm_collective", "tokenweave"]
 SHAPES = [(1, 0), (2, 512), (8, 4096)]  # ranks, tokens of a prompt; 0: 32 sequences that decode
+LONG_MODELS = ["llama-3-8b-1m", "glm-4-9b-1m", "qwen2.5-7b-1m"]
+LONG_PROMPTS = [8192, 200000]  # every rank with room for all keys; with room for its own
 FACTS = ["launches", "micro_batches", "arena_bytes", "sequential_arena_bytes", "wire_bytes", "hash"]
 
 
@@ -28,6 +31,14 @@ def facts(braid: str) -> dict:
                 plan = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
                 name = f"{model} {strategy} tp {tp} {tokens or 'decode'}"
                 table[name] = {fact: plan[fact] for fact in FACTS}
+    for model in LONG_MODELS:
+        command = [braid, "plan", "prompt", "--config", str(ROOT / f"configs/{model}.json"), "--machines", "1x8", "--json",
+                   "--tokens", ",".join(map(str, LONG_PROMPTS))]
+        for prompt in json.loads(subprocess.run(command, check=True, capture_output=True).stdout):
+            for row in prompt["candidates"]:
+                if row["how"].startswith("tokens divided, ring"):
+                    name = f"{model} sp ring {row['ranks']} {prompt['tokens']}"
+                    table[name] = {fact: int(row[fact]) for fact in ("weight_bytes", "key_bytes")}
     return table
 
 
