@@ -51,7 +51,7 @@ HeldKeys::Sequence* HeldKeys::find(std::span<const int32_t> pages, int64_t keys)
 
 bool HeldKeys::complete(std::span<const int32_t> pages, int64_t keys) {
   const Sequence* known = find(pages, keys);
-  for (int64_t i = known ? known->length : 0; i < keys; ++i) {
+  for (int64_t i = known ? known->length : 0; i < keys; ++i, ++walked_) {
     if (owners_.owner(slot_of(pages, page_size_, i)) < 0) return false;
   }
   return true;
@@ -70,7 +70,8 @@ HeldKeys::Sequence& HeldKeys::list(std::span<const int32_t> pages, int64_t keys)
   return *s;
 }
 
-void HeldKeys::extend(Sequence& s, std::span<const int32_t> pages) const {
+void HeldKeys::extend(Sequence& s, std::span<const int32_t> pages) {
+  ++walked_;
   const int64_t page = s.length / page_size_;
   const int32_t slot = slot_of(pages, page_size_, s.length);
   if (std::ssize(s.pages) == page) {

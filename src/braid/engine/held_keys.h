@@ -40,7 +40,9 @@ class HeldKeys {
   // until another step. Cost: the pages, and the keys that no list has yet.
   Sequence& list(std::span<const int32_t> pages, int64_t keys);
   // Adds the next key of the sequence.
-  void extend(Sequence& sequence, std::span<const int32_t> pages) const;
+  void extend(Sequence& sequence, std::span<const int32_t> pages);
+  // Keys that complete() and extend() looked at so far: the work on keys.
+  int64_t walked() const { return walked_; }
 
  private:
   uint32_t changes(int32_t page) const {
@@ -52,6 +54,7 @@ class HeldKeys {
   const int64_t page_size_;
   const bool windowed_;
   uint64_t step_ = 0;
+  int64_t walked_ = 0;
   std::list<Sequence> sequences_;
 };
 

@@ -60,6 +60,13 @@ void KvOwners::forget(int32_t slot) {
   ++changes_[slot / kBlock];
 }
 
+void KvOwners::forget_behind(int32_t slot, int64_t page_size) {
+  const bool first = slot % page_size == 0;  // a page's last sequence may have left gaps
+  if (!first && owner(slot) < 0) return;
+  const auto end = static_cast<int32_t>((slot / page_size + 1) * page_size);
+  for (int32_t i = slot; i < end; ++i) forget(i);
+}
+
 uint32_t KvOwners::changes(int64_t begin, int64_t end) const {
   uint32_t sum = 0;
   for (int64_t i = begin / kBlock; i * kBlock < end; ++i) sum += changes_[i];

@@ -30,6 +30,9 @@ class KvOwners {
   void adopt(std::span<const int32_t> slots, int rank = -1);
   // Removes the slot's owner and copies.
   void forget(int32_t slot);
+  // Before a token is written: forgets its slot and all behind it in the page, where no sequence
+  // has keys any more. Lists of keys are then made anew once, not at each token.
+  void forget_behind(int32_t slot, int64_t page_size);
   // How often slots in [begin, end), and few around, have lost their owner, if apart().
   uint32_t changes(int64_t begin, int64_t end) const;
   void copy_to_first(int32_t slot) { first_.at(slot) = true; }

@@ -196,12 +196,7 @@ void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& p
 
 void SequenceRanks::prepare_owners(const Batch& batch) {
   const int64_t size = shape_.page_size;
-  for (size_t t = 0; t < batch.slots().size(); ++t) {
-    const int32_t slot = batch.slots()[t];
-    // A page's first token: nothing is left of the page's last sequence.
-    const int64_t last = batch.positions()[t] % size == 0 ? slot + size : slot + 1;
-    for (int32_t i = slot; i < last; ++i) owners_.forget(i);
-  }
+  for (int32_t slot : batch.slots()) owners_.forget_behind(slot, size);
   keys_.begin_step();
   for (size_t s = 0; s < batch.sequences().size(); ++s) {
     const std::span<const int32_t> pages = batch.pages_of(s);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "braid/engine/apart_step.h"
@@ -221,10 +222,7 @@ TEST(HeldKeys, ListsStayTrue) {
         }
         const int64_t n = std::min<int64_t>(most - s.cached, 1 + below(below(3) == 0 ? 7 : 1));
         for (int64_t i = s.cached; i < s.cached + n; ++i) {
-          const int32_t slot = slot_of(s.pages, kPageSize, i);
-          for (int64_t j = 0; j < (i % kPageSize == 0 ? kPageSize : 1); ++j) {
-            owners.forget(slot + static_cast<int32_t>(j));
-          }
+          owners.forget_behind(slot_of(s.pages, kPageSize, i), kPageSize);
         }
         ASSERT_TRUE(keys.complete(s.pages, s.cached));
         ASSERT_FALSE(keys.complete(s.pages, s.cached + 1));
@@ -247,6 +245,33 @@ TEST(HeldKeys, ListsStayTrue) {
       }
     }
     EXPECT_GT(kept, 100);
+  }
+}
+
+// A sequence goes back into the middle of a page and decodes again, over keys of the first time:
+// its list is made anew once, then grows by a key a step.
+TEST(HeldKeys, DecodingAgainWalksOldKeysOnce) {
+  constexpr int64_t kCached = 1002, kDecoded = 40, kSize = 64;
+  const std::vector<int64_t> windows{0};
+  std::vector<int32_t> pages(20);
+  std::iota(pages.begin(), pages.end(), 0);
+  KvOwners owners(2, 20 * kSize, 10 * kSize);
+  HeldKeys keys(owners, kSize, false);
+  owners.adopt(slots_of(pages, kSize, kCached));
+  for (int time = 0; time < 3; ++time) {
+    SCOPED_TRACE(fmt::format("time {}", time));
+    const int64_t before = keys.walked();
+    for (int64_t i = kCached; i < kCached + kDecoded; ++i) {
+      Batch batch(kSize);
+      batch.add(std::vector<int32_t>{1}, i, pages, 1);
+      owners.forget_behind(batch.slots()[0], kSize);
+      keys.begin_step();
+      ASSERT_TRUE(keys.complete(pages, i));
+      const ApartStep step(batch, owners, keys, windows);
+      EXPECT_EQ(step.held(0, 0) + step.held(1, 0), i + 1);
+    }
+    // To find owners and to list them are a walk each.
+    EXPECT_LE(keys.walked() - before, 2 * kCached + kDecoded);
   }
 }
 
