@@ -114,6 +114,10 @@ models() {
     table "prefill_$family" "$bin/braid" bench "${shape[@]}" "configs/$family.json" -p 8192 -n 0
   done
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
+  table steps_flux "$bin/braid" bench image --random-weights configs/flux-1-dev.json --device cuda:0 \
+    --size 1024,2048 --decode -r 3
+  table steps_cogvideox "$bin/braid" bench video --random-weights configs/cogvideox-5b.json --device cuda:0 \
+    --decode -r 3
 }
 
 pairs() { # what takes two GPUs
@@ -126,6 +130,10 @@ pairs() { # what takes two GPUs
     table "prefill_8b_$mode" "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json --device cuda:0,1 --sp "$mode" \
       -p 32768 -n 0
   done
+  table steps_flux_sp "$bin/braid" bench image --random-weights configs/flux-1-dev.json --device cuda:0,1 \
+    --size 1024,2048 --sp all --decode -r 3
+  table steps_cogvideox_sp "$bin/braid" bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1 \
+    --sp ring,ulysses --decode -r 3
 }
 
 peers() {
