@@ -14,6 +14,7 @@
 #include "golden/support/slow_machines.h"
 #include "namespaces.h"
 #include "processes.h"
+#include "unit/io/temp_folder.h"
 
 namespace braid::golden {
 namespace {
@@ -109,16 +110,14 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
   if (on_hosts && !hosts.emplace(sharing.processes, weather).here()) {
     GTEST_SKIP() << "network namespaces need root, iproute2 and, to lose frames, /dev/net/tun";
   }
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
-  std::filesystem::create_directories(folder);
-  write_hf_folder(load_random_model(name), folder);
+  // Of a name of its own: a killed test of an equal process number may have left another model.
+  const test::TempFolder folder;
+  write_hf_folder(load_random_model(name), folder.path());
   const RunnerConfig config = config_of(sharing);
   std::vector<float> want;
   try {
-    want = logits_of(Model(folder.string()), config);
+    want = logits_of(Model(folder.path()), config);
   } catch (const Error& error) {
-    std::filesystem::remove_all(folder);
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     GTEST_SKIP() << error.what();  // the model does not divide so
   }
@@ -128,7 +127,7 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
     options.launch = [&](int p, job::Launch&) { ASSERT_TRUE(hosts->enter(p)); };
   }
   const auto endings = job::run_processes(options, [&](job::Job& job) {
-    const Model model(folder.string());
+    const Model model(folder.path());
     if (follow(&job, model)) return;
     RunnerConfig in_job = config;
     in_job.job = &job;
@@ -138,7 +137,6 @@ TEST_P(JobGolden, LogitsHaveTheBitsOfOneProcess) {
     EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
     end_followers(job);
   });
-  std::filesystem::remove_all(folder);
   for (const job::Ending& ending : endings) EXPECT_TRUE(ending.done) << ending.text;
   if (in_storm) {
     EXPECT_GT(hosts->network()->lost(), 0) << hosts->network()->carried();
@@ -212,22 +210,19 @@ TEST(JobGolden, ProcessesRoundRobinOverHostsAreRefusedWithTheOrderThatWorks) {
   if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
   const job::Namespaces hosts(2);
   if (!hosts.here()) GTEST_SKIP() << "network namespaces need root and iproute2";
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
-  std::filesystem::create_directories(folder);
-  write_hf_folder(load_random_model("llama2_mha"), folder);
+  const test::TempFolder folder;
+  write_hf_folder(load_random_model("llama2_mha"), folder.path());
   const auto endings =
       job::run_processes({.processes = 4,
                           .host = job::Namespaces::address(0),
                           .launch = [&](int p, job::Launch&) { ASSERT_TRUE(hosts.enter(p % 2)); }},
                          [&](job::Job& job) {
-                           const Model model(folder.string());
+                           const Model model(folder.path());
                            if (follow(&job, model)) return;
                            RunnerConfig config = config_of({"", 4, 4});
                            config.job = &job;
                            Runner(model, config);
                          });
-  std::filesystem::remove_all(folder);
   for (const job::Ending& ending : endings) {
     EXPECT_EQ(ending.code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(std::string(ending.text),
@@ -243,12 +238,9 @@ TEST(JobGolden, PlansThatDifferAreNamedWithTheFirstLaunch) {
   if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
   for (const bool same : {true, false}) {
     const auto endings = job::run_processes({.processes = 2}, [&](job::Job& job) {
-      const std::filesystem::path folder =
-          std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
-      std::filesystem::create_directories(folder);
-      write_hf_folder(load_random_model("llama2_mha"), folder);
-      const Model model(folder.string());
-      std::filesystem::remove_all(folder);
+      const test::TempFolder folder;
+      write_hf_folder(load_random_model("llama2_mha"), folder.path());
+      const Model model(folder.path());
       const Runner runner(model, config_of({"", 1, 2}));
       Batch batch(kPageSize);
       const std::array<int32_t, 5> ids = {3, 4, 5, 6, 7};
@@ -274,12 +266,10 @@ TEST(JobGolden, PlansThatDifferAreNamedWithTheFirstLaunch) {
 TEST(JobGolden, OtherModelsAreRefused) {
   if (!job::has_jobs()) GTEST_SKIP() << "this build has no UCX";
   const auto endings = job::run_processes({.processes = 2}, [&](job::Job& job) {
-    const std::filesystem::path folder =
-        std::filesystem::temp_directory_path() / fmt::format("braid_job_{}", getpid());
-    std::filesystem::create_directories(folder);
-    write_hf_folder(load_random_model(job.process() == 0 ? "llama2_mha" : "llama3_gqa"), folder);
-    const Model model(folder.string());
-    std::filesystem::remove_all(folder);
+    const test::TempFolder folder;
+    write_hf_folder(load_random_model(job.process() == 0 ? "llama2_mha" : "llama3_gqa"),
+                    folder.path());
+    const Model model(folder.path());
     follow(&job, model);
   });
   for (const job::Ending& ending : endings) {
