@@ -1,15 +1,16 @@
-// Steps of Flux with the real count of heads, 24, where no mode is impossible: every mode on 2 to 8
-// ranks equals a single rank.
+// Steps of models with the real counts of heads, 24 of Flux and 30 of CogVideoX 2B: every mode on 2
+// to 8 ranks, and two groups of ranks for two passes of guidance, equals a single rank.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "braid/engine/diffusion/flux_transformer.h"
 #include "braid/engine/diffusion/random_source.h"
-#include "golden/diffusion/differences.h"
+#include "golden/diffusion/video_case.h"
 
 namespace braid::golden {
 namespace {
@@ -107,8 +108,96 @@ TEST_P(FluxHeads, EqualOneRankAtTheSizesOfPictures) {
   flux.expect_equal(GetParam(), {2, 2}, {{77, 63, 63}, {511, 76, 52}});
 }
 
+// One block, narrow, beside a decoder that nothing runs.
+PipelineParts video_parts(int64_t heads) {
+  auto config =
+      nlohmann::json::parse(std::ifstream(BRAID_TEST_DATA "/../configs/cogvideox-2b.json"));
+  config["transformer"].update({{"attention_head_dim", 16},
+                                {"in_channels", 4},
+                                {"out_channels", 4},
+                                {"num_layers", 1},
+                                {"text_embed_dim", 16},
+                                {"time_embed_dim", 16},
+                                {"use_rotary_positional_embeddings", true}});
+  config["vae"].update({{"latent_channels", 4},
+                        {"block_out_channels", {8, 8, 8, 8}},
+                        {"layers_per_block", 1},
+                        {"norm_num_groups", 4}});
+  const std::string path = testing::TempDir() + "narrow_video.json";
+  std::ofstream(path) << config;
+  return random_cogvideox(path, DType::f32, {{"num_attention_heads", heads}});
+}
+
+// Random numbers stand for the two texts, unequal.
+VideoRequest video_of(int64_t text, int64_t width, int64_t height, int64_t frames, int64_t steps) {
+  return {.width = width,
+          .height = height,
+          .frames = frames,
+          .steps = steps,
+          .guidance = 5,
+          .text_tokens = text,
+          .seed = 3,
+          .on_progress = [](const PipelineProgress& p) {
+            return p.stage != PipelineProgress::Stage::decode;
+          }};
+}
+
+class VideoHeads : public testing::TestWithParam<SpMode> {
+ protected:
+  // `topology`: of each of the groups of ranks that compute a pass.
+  static void expect_equal(int64_t heads, const Topology& topology, int cfg_ranks,
+                           const std::vector<VideoRequest>& requests) {
+    static std::map<std::array<int64_t, 4>, std::vector<float>> wanted;
+    PipelineConfig config{.threads = 1, .cfg_ranks = cfg_ranks};
+    if (topology.ranks() > 1) {
+      config.sp = GetParam();
+      config.topology = {topology.machines, topology.devices * cfg_ranks};
+    }
+    CogVideoXPipeline divided(video_parts(heads), config);
+    EXPECT_EQ(divided.mesh() ? divided.mesh()->ranks() : 1, topology.ranks());
+    for (const VideoRequest& r : requests) {
+      SCOPED_TRACE(testing::Message() << to_string(topology) << ", cfg " << cfg_ranks << ", text "
+                                      << r.text_tokens << ", " << r.width << " x " << r.height);
+      auto& want = wanted[{heads, r.text_tokens, r.width, r.height}];
+      if (want.empty()) {
+        CogVideoXPipeline alone(video_parts(heads), {.threads = 2});
+        want = make_video(alone, r).latents;
+      }
+      const auto [low, high] = std::ranges::minmax(want);
+      EXPECT_LE(worst_difference(make_video(divided, r).latents, want),
+                1e-5 * std::max(-low, high));
+    }
+  }
+
+  // Two texts a topology, so that every mode meets each text, for the time of a test.
+  static void expect_equal_by_turns(const std::vector<Topology>& topologies, int cfg_ranks) {
+    size_t next = 0;
+    for (const Topology& topology : topologies) {
+      std::vector<VideoRequest> requests;
+      for (int n = 0; n < 2; ++n) {
+        requests.push_back(video_of(kTexts[next++ % kTexts.size()], 48, 32, 9, 1));
+      }
+      expect_equal(30, topology, cfg_ranks, requests);
+    }
+  }
+};
+
+TEST_P(VideoHeads, EqualOneRank) {
+  expect_equal_by_turns(kTopologies, 1);
+}
+
+TEST_P(VideoHeads, TwoPassesOnTwoGroupsEqualOneRank) {
+  expect_equal_by_turns({{1, 2}, {1, 3}, {1, 4}, {2, 2}}, 2);
+}
+
+TEST_P(VideoHeads, EqualOneRankAtTheSizesOfPictures) {
+  expect_equal(4, {2, 2}, 1, {video_of(226, 832, 1216, 1, 1)});
+  expect_equal(4, {1, 2}, 2, {video_of(512, 1008, 1008, 1, 1)});
+}
+
 const auto mode_name = [](const auto& info) { return std::string(to_string(info.param)); };
 INSTANTIATE_TEST_SUITE_P(Modes, FluxHeads, testing::ValuesIn(kSpModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, VideoHeads, testing::ValuesIn(kSpModes), mode_name);
 
 }  // namespace
 }  // namespace braid::golden
