@@ -114,8 +114,11 @@ void complete(RunOptions& options, LoadedModel& loaded, Generator& generator, Pa
   if (!options.json) print("\n");
   const int64_t room = generator.max_context() - std::ssize(request.prompt);
   if (g.reason == FinishReason::length && std::ssize(g.ids) >= room) {
-    std::fprintf(stderr, "braid: the answer ends where the context does: it holds %lld tokens\n",
-                 static_cast<long long>(generator.max_context()));
+    const bool dynamic = loaded.model.config().dynamic_rope > 0;
+    std::fprintf(
+        stderr, "braid: the answer ends where the context does: it holds %lld tokens%s\n",
+        static_cast<long long>(generator.max_context()),
+        dynamic ? ", for which RoPE's base was made; --ctx with more fixes a larger base" : "");
   }
   if (options.schema.given() && g.reason == FinishReason::length)
     std::fprintf(stderr, "braid: the answer ends before its schema does\n");

@@ -60,6 +60,21 @@ TEST_F(CliTest, DynamicRopeHasOneBaseForAJob) {
   const std::string run = "run -m " + stretched + " -n 1 --threads 1 --device cpu ";
   expect_refused(run + "--ctx 100 -f " + text.string(), 2, "the context holds 100");
   expect_refused(run + "-f " + text.string(), 2, "the context holds 64");
+  // An answer ends where its base does; no key is turned anew.
+  for (const auto& [context, tokens] : {std::pair("", 64), {"--ctx 100 ", 100}}) {
+    const Outcome cut =
+        braid("run -m " + stretched + " -p x -n 150 --ignore-eos --json --threads 1 --device cpu " +
+              context);
+    ASSERT_EQ(cut.status, 0) << cut.err;
+    EXPECT_THAT(cut.err,
+                HasSubstr(fmt::format("it holds {} tokens, for which RoPE's base was made; "
+                                      "--ctx with more fixes a larger base",
+                                      tokens)));
+    const json report = json::parse(cut.out);
+    EXPECT_EQ(report["finish_reason"], "length");
+    EXPECT_EQ(report["context"], tokens);
+    EXPECT_LT(std::ssize(report["output_ids"].get<std::vector<int>>()), tokens);
+  }
   expect_refused("perplexity -m " + hf() + " --ctx 100000 -f " + text.string(), 2,
                  "--ctx is 100000");
 }
