@@ -238,7 +238,7 @@ TEST_F(ImageTest, ComponentsThatAreMissingOrUnusedAreNamed) {
   const json before = scheduler;
   scheduler["use_karras"] = true;
   std::ofstream(copy / "scheduler/scheduler_config.json") << scheduler;
-  expect_refused(run, 1, "scheduler: the field 'use_karras' is 'true'");
+  expect_refused(run, 1, "scheduler: the field 'use_karras', here 'true'");
   std::ofstream(copy / "scheduler/scheduler_config.json") << before;
   config["_class_name"] = "SD3Transformer2DModel";
   std::ofstream(copy / "transformer/config.json") << config;

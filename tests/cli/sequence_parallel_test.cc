@@ -151,7 +151,8 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   expect_refused(ring + "--ranks 2 --keep 1.5", 2, "--keep is 1.5");
   expect_refused(ring + "--ranks 2 --keep nan", 2, "--keep");
   expect_refused(ring + "--ranks 4 --levels 2,4 --keep 0.2,0.3", 2, "rises from 0.2 to 0.3");
-  expect_refused(ring + "--ranks 2 --keep 0.5,0.2", 2, "2 shares for 1 level: --levels names");
+  expect_refused(ring + "--ranks 2 --keep 0.5,0.2", 2,
+                 "2 shares, wanted 1 to 1: one for each level of --levels");
   expect_refused(ring + "--ranks 2 --keep 0.5,", 2, "--keep '0.5,': '' is not a number");
   expect_refused(ring + "--ranks 2 --keep ,0.5", 2, "--keep ',0.5': '' is not a number");
   expect_refused(ring + "--ranks 2 --keep half", 2, "'half' is not a number");
