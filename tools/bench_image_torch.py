@@ -6,6 +6,12 @@
 
 Weights are those of tools/random_weights.py, in bf16; inputs those of bench_cuda_flux. FILE is what
 bench_cuda_flux --velocity wrote for the first --size: the difference of both velocities is printed.
+
+  braid image --random-weights CONFIG --size 128x128 --steps 1 --text-tokens 32 --device cpu \\
+      --dtype f32 --guidance 3.5 --dump-latents FILE -o picture.png
+  tools/bench_image_torch.py CONFIG --latents FILE --size 128 --text-tokens 32
+
+compares that only step in f32 on a CPU. CONFIG may have few layers of the full width.
 """
 
 import argparse
@@ -52,8 +58,8 @@ def fill(seed, name, parameter):
         flat[begin:end] = pairs.view(-1)[:end - begin].to(flat.dtype)
 
 
-def with_weights(model, seed, device="cuda"):
-    model = model.to_empty(device=device).to(torch.bfloat16).eval()
+def with_weights(model, seed, device="cuda", dtype=torch.bfloat16):
+    model = model.to_empty(device=device).to(dtype).eval()
     for name, parameter in model.named_parameters():
         fill(seed, name, parameter.data)
     return model
@@ -75,18 +81,39 @@ def milliseconds(run, rounds):
     return sorted(times)[len(times) // 2], result
 
 
-def step_inputs(config, size, device="cuda"):
+def step_inputs(config, size, device="cuda", dtype=torch.bfloat16, text=512):
     side = size // 16
     ids = torch.zeros(side, side, 3)
     ids[..., 1] += torch.arange(side)[:, None]
     ids[..., 2] += torch.arange(side)[None, :]
-    bf16 = {"device": device, "dtype": torch.bfloat16}
-    return {"hidden_states": normals(3, 1, side * side, config["in_channels"]).to(**bf16),
-            "encoder_hidden_states": normals(1, 1, 512, config["joint_attention_dim"]).to(**bf16),
-            "pooled_projections": normals(2, 1, config["pooled_projection_dim"]).to(**bf16),
-            "timestep": torch.tensor([0.5]).to(**bf16), "guidance": torch.tensor([4.0]).to(device),
-            "txt_ids": torch.zeros(512, 3).to(**bf16), "img_ids": ids.view(-1, 3).to(**bf16),
+    like = {"device": device, "dtype": dtype}
+    return {"hidden_states": normals(3, 1, side * side, config["in_channels"]).to(**like),
+            "encoder_hidden_states": normals(1, 1, text, config["joint_attention_dim"]).to(**like),
+            "pooled_projections": normals(2, 1, config["pooled_projection_dim"]).to(**like),
+            "timestep": torch.tensor([0.5]).to(**like), "guidance": torch.tensor([4.0]).to(device),
+            "txt_ids": torch.zeros(text, 3).to(**like), "img_ids": ids.view(-1, 3).to(**like),
             "return_dict": False}
+
+
+def relative(ours, theirs):
+    ours, theirs = ours.double().view(-1), theirs.double().cpu().view(-1)
+    return (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
+
+
+def compare_latents(config, options):
+    """The velocity of a run of one step is noise less result: sigma falls from 1 to 0."""
+    from safetensors.torch import load_file
+    dump = load_file(options.latents)
+    with torch.device("meta"):
+        model = FluxTransformer2DModel(**config)
+    model = with_weights(model, 1, "cpu", torch.float32)
+    inputs = step_inputs(config, options.size[0], "cpu", torch.float32, options.text_tokens)
+    inputs["pooled_projections"] = normals(1, 1, config["pooled_projection_dim"])
+    inputs["encoder_hidden_states"] = normals(2, 1, options.text_tokens, config["joint_attention_dim"])
+    inputs["hidden_states"] = dump["0.0"][None]
+    inputs["timestep"], inputs["guidance"] = torch.ones(1), torch.tensor([3.5])
+    off = relative(dump["0.0"] - dump["0.1"], model(**inputs)[0])
+    print(f"difference of velocities in f32: {off:.2e} of their root mean square")
 
 
 @torch.inference_mode()
@@ -99,8 +126,12 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--velocity")
+    parser.add_argument("--latents")
+    parser.add_argument("--text-tokens", type=int, default=512)
     options = parser.parse_args()
     config = json.load(open(options.file))
+    if options.latents:
+        return compare_latents(config["transformer"], options)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
     torch.backends.cudnn.benchmark = True
     if options.size:
@@ -113,9 +144,7 @@ def main():
             print(f"step {size} x {size}: {ms:.2f} ms", flush=True)
             if i == 0 and options.velocity:
                 ours = array.array("f", open(options.velocity, "rb").read())
-                ours = torch.tensor(ours, dtype=torch.float64)
-                theirs = velocity.double().cpu().view(-1)
-                off = (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
+                off = relative(torch.tensor(ours), velocity)
                 print(f"difference of velocities: {off:.5f} of their root mean square")
         if options.compile:
             for block in (*model.transformer_blocks, *model.single_transformer_blocks):
