@@ -11,6 +11,7 @@
 #include "braid/engine/diffusion/flux_transformer.h"
 #include "braid/engine/diffusion/random_source.h"
 #include "golden/diffusion/video_case.h"
+#include "unit/io/temp_folder.h"
 
 namespace braid::golden {
 namespace {
@@ -123,9 +124,9 @@ PipelineParts video_parts(int64_t heads) {
                         {"block_out_channels", {8, 8, 8, 8}},
                         {"layers_per_block", 1},
                         {"norm_num_groups", 4}});
-  const std::string path = testing::TempDir() + "narrow_video.json";
-  std::ofstream(path) << config;
-  return random_cogvideox(path, DType::f32, {{"num_attention_heads", heads}});
+  static const test::TempFolder folder;  // of this process: tests run beside each other
+  return random_cogvideox(folder.write("narrow_video.json", config.dump()), DType::f32,
+                          {{"num_attention_heads", heads}});
 }
 
 // Random numbers stand for the two texts, unequal.
