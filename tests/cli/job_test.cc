@@ -226,6 +226,7 @@ TEST_F(JobCliTest, AKillAtAnyTimeEndsAll) {
       EXPECT_THAT(o.err,
                   AnyOf(HasSubstr(fmt::format("since rank {} on ", victim)),
                         HasSubstr(fmt::format("did not come: {}", victim)), HasSubstr("process 0"),
+                        HasSubstr(fmt::format("rank {} failed: the process ended", victim)),
                         HasSubstr(fmt::format("no connection to process {}", victim))));
     }
   }
