@@ -6,7 +6,7 @@
 
 namespace braid {
 
-// What a runner's prompts left out so far, or some of these prompts.
+// Keys and pairs left out by a runner's prompts so far, or by some of the prompts.
 struct Approximation {
   KeyLevels levels;
   LevelShares shares;

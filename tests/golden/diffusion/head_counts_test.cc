@@ -145,7 +145,7 @@ VideoRequest video_of(int64_t text, int64_t width, int64_t height, int64_t frame
 
 class VideoHeads : public testing::TestWithParam<SpMode> {
  protected:
-  // `topology`: of each of the groups of ranks that compute a pass.
+  // Each group of ranks computes one pass, and has the machines and devices of `topology`.
   static void expect_equal(int64_t heads, const Topology& topology, int cfg_ranks,
                            const std::vector<VideoRequest>& requests) {
     static std::map<std::array<int64_t, 4>, std::vector<float>> wanted;

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kMostAlternatives = 1000;
 constexpr std::chrono::milliseconds kSlice{100};
-constexpr std::chrono::seconds kDeadline{120};
 constexpr int64_t kStagedIds = 16384;
 
 SamplerParams to_device(const LoopSequence& sequence, int mask_deadline_ms) {
@@ -166,14 +165,14 @@ void DeviceSampler::release() {
 
 void DeviceSampler::wait(uint64_t step, std::span<SampledToken> tokens,
                          std::span<uint32_t> status) const {
-  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  const auto end = std::chrono::steady_clock::now() + kDeviceDeadline;
   for (size_t s = 0; s < tokens.size(); ++s) {
     const auto row = static_cast<int32_t>(s);
     while (!ring_.wait(step, row, kSlice)) {
       backend_.check();
       if (std::chrono::steady_clock::now() > end) {
         fail(ErrorCode::kDeadline, "cuda:{}: no token of step {} within {} s", backend_.device().id,
-             step, kDeadline.count());
+             step, kDeviceDeadline.count());
       }
     }
     // A kernel's expired wait gives a token, too, from void logits.

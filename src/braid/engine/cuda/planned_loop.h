@@ -33,7 +33,7 @@ class PlannedLoop : public TokenLoop {
   StepPlanner& planner_;
   Batch batch_;
   std::shared_ptr<BoundForward> bound_,
-      before_;                            // of the newest step, and of one that may still run
+      before_;                            // the newest step's plan; an older step's may still run
   std::vector<CudaReplay::Hooks> hooks_;  // [ranks] of bound_
   std::vector<std::unique_ptr<DeviceMemory>> logits_;  // copies of rank 0's
   std::vector<uint32_t> status_;  // [S], SampleStatus bits of the tokens read last

@@ -204,21 +204,12 @@ PipelineMemory CogVideoXPipeline::memory(const VideoRequest& r) {
         pass.value_bytes(pass.shape_of(texts, r.text_tokens, shape.tokens(), by_one));
     return bytes * (room_.is_gpu() ? 1 : cfg_ranks_);
   };
-  std::vector<ComponentMemory> components;
-  bool tiled = false;
-  for (ComponentMemory c : weights_) {
-    if (c.encodes_text() && room_.is_gpu() && config_.encode_on_cpu) continue;
-    c.mapped = !room_.is_gpu() && room_.frees;
-    if (c.name == "transformer") {
-      c.values = step_bytes(false);
-    } else if (c.name == "vae") {
-      tiled = plan_decoder(c, decoding, r.tiles, room_);
-    }
-    components.push_back(std::move(c));
-  }
+  std::vector<ComponentMemory> components = components_in(room_, weights_, config_.encode_on_cpu);
+  ComponentMemory& step = component(components, "transformer");
+  step.values = step_bytes(false);
+  const bool tiled = plan_decoder(component(components, "vae"), decoding, r.tiles, room_);
   by_one_ = false;
   if (const int64_t batch = bytes_together(components, room_); batch > room_.bytes()) {
-    ComponentMemory& step = *std::ranges::find(components, "transformer", &ComponentMemory::name);
     const int64_t less = step.values - step_bytes(true);
     by_one_ = less > 0 && (batch - less <= room_.bytes() || !fits(step, room_));
     if (by_one_) step.values -= less;

@@ -87,7 +87,7 @@ class CogVideoXPipeline {
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
   // The components' memory for such a video, on each GPU or on the host. Fails as plan_memory does.
-  // Passes of guidance come one after another where a batch of them has no room.
+  // Without room for a batch of two guided passes, one pass follows the other.
   PipelineMemory memory(const VideoRequest& request);
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal values, with

@@ -141,18 +141,10 @@ PipelineMemory FluxPipeline::memory(const ImageRequest& r) {
   const LatentShape shape = latents_of(r);
   const DecoderSize decoding{tiles_of(vae_config_), shape.height, shape.width,
                              [&](int64_t h, int64_t w) { return decoder().value_bytes(h, w); }};
-  std::vector<ComponentMemory> components;
-  bool tiled = false;
-  for (ComponentMemory c : weights_) {
-    if (c.encodes_text() && room_.is_gpu() && config_.encode_on_cpu) continue;
-    c.mapped = !room_.is_gpu() && room_.frees;
-    if (c.name == "transformer") {
-      c.values = steps().value_bytes({.text = r.text_tokens, .image = shape.tokens()});
-    } else if (c.name == "vae") {
-      tiled = plan_decoder(c, decoding, r.tiles, room_);
-    }
-    components.push_back(std::move(c));
-  }
+  std::vector<ComponentMemory> components = components_in(room_, weights_, config_.encode_on_cpu);
+  component(components, "transformer").values =
+      steps().value_bytes({.text = r.text_tokens, .image = shape.tokens()});
+  const bool tiled = plan_decoder(component(components, "vae"), decoding, r.tiles, room_);
   return plan_memory(std::move(components), room_, tiled, decoding);
 }
 

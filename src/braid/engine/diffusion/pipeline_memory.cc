@@ -75,6 +75,21 @@ MemoryRoom MemoryRoom::of_cpu(int64_t free) {
   return {.device = "the CPU", .free = free};
 }
 
+std::vector<ComponentMemory> components_in(const MemoryRoom& room, std::vector<ComponentMemory> all,
+                                           bool encode_on_cpu) {
+  if (room.is_gpu() && encode_on_cpu) {
+    std::erase_if(all, [](const auto& c) { return c.encodes_text(); });
+  }
+  for (ComponentMemory& c : all) c.mapped = !room.is_gpu() && room.frees;
+  return all;
+}
+
+ComponentMemory& component(std::vector<ComponentMemory>& all, std::string_view name) {
+  const auto at = std::ranges::find(all, name, &ComponentMemory::name);
+  BRAID_CHECK(at != all.end(), "no component is called {}", name);
+  return *at;
+}
+
 bool fits(const ComponentMemory& c, const MemoryRoom& room) {
   return c.needs() <= room.bytes();
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,14 @@ struct MemoryRoom {
   static MemoryRoom of_gpu(int id, int64_t free);
   static MemoryRoom of_cpu(int64_t free);
 };
+
+// The components that need the room, and whether their weights are pages of a file. Text encoders
+// on the CPU need no GPU's memory.
+std::vector<ComponentMemory> components_in(const MemoryRoom& room, std::vector<ComponentMemory> all,
+                                           bool encode_on_cpu);
+
+// The component of a name that is among `all`.
+ComponentMemory& component(std::vector<ComponentMemory>& all, std::string_view name);
 
 // How a pipeline's components share a device, in the order of their stages.
 struct PipelineMemory {

@@ -3,6 +3,20 @@
 #include <algorithm>
 
 namespace braid {
+namespace {
+
+// The most rows that a rank's buffer needs: rows_of(rank) gives its parts in order. At least 1.
+template <class RowsOf>
+int64_t most_rows(int ranks, const RowsOf& rows_of) {
+  int64_t most = 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto rows = rows_of(rank);
+    if (!rows.empty()) most = std::max(most, rows.back().row + rows.back().rows);
+  }
+  return most;
+}
+
+}  // namespace
 
 LevelRows::LevelRows(const SequenceAttention& attention)
     : a_(attention),
@@ -68,12 +82,7 @@ std::vector<PulledRows> LevelRows::pulled(int reader) const {
 }
 
 int64_t LevelRows::pulled_rows() const {
-  int64_t most = 1;
-  for (int r = 0; r < P_; ++r) {
-    const std::vector<PulledRows> rows = pulled(r);
-    if (!rows.empty()) most = std::max(most, rows.back().row + rows.back().rows);
-  }
-  return most;
+  return most_rows(P_, [this](int rank) { return pulled(rank); });
 }
 
 std::vector<ReadRows> LevelRows::read(int rank) const {
@@ -92,12 +101,7 @@ std::vector<ReadRows> LevelRows::read(int rank) const {
 }
 
 int64_t LevelRows::inbox_rows() const {
-  int64_t most = 1;
-  for (int r = 0; r < P_; ++r) {
-    const std::vector<ReadRows> rows = read(r);
-    if (!rows.empty()) most = std::max(most, rows.back().row + rows.back().rows);
-  }
-  return most;
+  return most_rows(P_, [this](int rank) { return read(rank); });
 }
 
 int64_t buffer_row(std::span<const PulledRows> buffer, int source, bool thinned, int64_t src_row) {
