@@ -320,7 +320,8 @@ TEST(CudaSequenceFaults, AStoppedRankIsADeadlineOfTheOther) {
     EXPECT_EXIT(
         exit_as_the_program(d, {}), testing::ExitedWithCode(1),
         "^braid: error: rank 0: waited 0\\.5[0-9]* s on the device for '[a-z_./]+' from rank 1: "
-        "expected [0-9]+, seen [0-9]+\n$");
+        "expected [0-9]+, seen [0-9]+(; a transfer of [0-9]+ bytes from cuda:[01], [a-z]+ at "
+        "'[a-z0-9_./]+' with rank 1, has not ended: [a-z0-9 ,]+)*\n$");
   }
 }
 
