@@ -82,7 +82,8 @@ TEST_P(VideoReopened, GivesTheFramesBack) {
     expect_near(got, frames, 38);
     const std::string facts = output_of(
         "ffprobe -v error -count_frames -show_entries stream=nb_read_frames,avg_frame_rate,"
-        "color_range,color_space,color_primaries:format_tags=comment,COMMENT -of default=nw=1 " +
+        "color_range,color_space,color_primaries,color_transfer:format_tags=comment,COMMENT -of "
+        "default=nw=1 " +
         path);
     EXPECT_THAT(facts, HasSubstr(fmt::format("nb_read_frames={}", count)));
     if (count > 1) {
@@ -90,7 +91,9 @@ TEST_P(VideoReopened, GivesTheFramesBack) {
     }
     if (format == VideoFormat::y4m) continue;
     EXPECT_THAT(facts, HasSubstr("color_range=tv"));
-    EXPECT_THAT(facts, HasSubstr("color_space=bt709"));
+    for (const char* tag : {"color_space", "color_primaries", "color_transfer"}) {
+      EXPECT_THAT(facts, HasSubstr(fmt::format("{}=bt709", tag)));
+    }
     EXPECT_THAT(facts, HasSubstr("{\"prompt\":\"a cat\"}"));
   }
   std::filesystem::remove(path);
