@@ -16,6 +16,7 @@
 #include "braid/options.h"
 #include "braid/picture_options.h"
 #include "braid/progress.h"
+#include "braid/strict_values.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
 
@@ -151,7 +152,7 @@ void run(ImageOptions o) {
   progress.clear();
   ImageRequest request = request_of(o, pipeline);
   require_picture_sides(picture_format(o.output), request.width, request.height);
-  if (o.negative) {
+  if (o.negative && !o.negative->empty()) {
     print_remarks({"--negative is ignored: Flux.1 takes no negative prompt"});
   }
   if (o.guidance && o.from_png.empty() && !pipeline.transformer().guidance) {
@@ -222,8 +223,10 @@ void add_image(CLI::App& app) {
   command->add_option("--random-weights", o->random_weights,
                       "in place of -m: random weights of a shape, configs/flux-1-dev.json, and "
                       "random numbers in place of the prompt");
-  command->add_option("--negative,--negative-prompt", o->negative,
-                      "what not to draw; Flux.1 ignores it");
+  command
+      ->add_option("--negative,--negative-prompt", o->negative,
+                   "what not to draw; Flux.1 ignores it")
+      ->type_name(kMayBeEmpty);
   command->add_option("--steps,--num-inference-steps", o->steps,
                       "steps from noise to picture (default 28, without a guidance input 4)");
   command->add_option("--guidance,--guidance-scale,--cfg-scale", o->guidance,

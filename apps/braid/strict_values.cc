@@ -50,7 +50,7 @@ void require_strict_values(CLI::App& app) {
       option->check(whole_number<uint64_t>);
     } else if (type == "FLOAT") {
       option->check(decimal_number);
-    } else if (option->nonpositional()) {
+    } else if (option->nonpositional() && type != kMayBeEmpty) {
       option->check(not_empty);
     }
   }

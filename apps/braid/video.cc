@@ -14,6 +14,7 @@
 #include "braid/options.h"
 #include "braid/picture_options.h"
 #include "braid/progress.h"
+#include "braid/strict_values.h"
 #include "braid/text_io.h"
 #include "braid/version.h"
 
@@ -127,7 +128,7 @@ void run(VideoOptions o) {
   progress.clear();
   VideoRequest request = request_of(o, pipeline.defaults());
   const int64_t fps = o.fps.value_or(pipeline.defaults().fps);
-  if (o.negative && request.guidance <= 1) {
+  if (o.negative && !o.negative->empty() && request.guidance <= 1) {
     print_remarks({"--negative is ignored: guidance is not over 1"});
   }
   Interrupt interrupt;
@@ -210,7 +211,8 @@ void add_video(CLI::App& app) {
   command->add_option("--random-weights", o->random_weights,
                       "in place of -m: random weights of this shape, configs/cogvideox-2b.json, "
                       "and random numbers in place of the prompt");
-  command->add_option("--negative,--negative-prompt", o->negative, "what not to show");
+  command->add_option("--negative,--negative-prompt", o->negative, "what not to show")
+      ->type_name(kMayBeEmpty);
   command->add_option("--frames,--num-frames", o->frames,
                       "8 k + 1, of version 1.5 16 k + 1 (default: the model's)");
   command->add_option("--fps", o->fps, "frames a second (default 8, of version 1.5 16)");

@@ -135,6 +135,9 @@ TEST_F(VideoTest, MistakesGetOneLine) {
   const Outcome o = braid("video" + kVideo + small + " -p x --guidance 1 --negative y");
   EXPECT_EQ(o.status, 0);
   EXPECT_THAT(o.err, HasSubstr("--negative is ignored"));
+  const Outcome empty = braid("video" + kVideo + small + " -p x --guidance 1 --negative ''");
+  EXPECT_EQ(empty.status, 0);
+  EXPECT_EQ(empty.err.find("--negative"), std::string::npos) << empty.err;
 }
 
 TEST_F(VideoTest, ComponentsThatAreUnknownAreNamed) {

@@ -43,14 +43,6 @@ LatentShape latent_shape(const VideoRequest& request, const AutoencoderCogVideoX
           .patch_frames = patch};
 }
 
-CogVideoXPipeline::Defaults defaults_of(const CogVideoXConfig& c, int64_t vae_scale) {
-  return {.width = c.width * vae_scale,
-          .height = c.height * vae_scale,
-          .frames = c.frames,
-          .fps = c.slice ? 16 : 8,
-          .text_tokens = c.text_tokens};
-}
-
 // The topology of each of `groups` equal groups: a share of the machines if these divide evenly,
 // else a share of each machine's devices.
 Topology group_of(Topology topology, int groups) {
@@ -64,6 +56,15 @@ Topology group_of(Topology topology, int groups) {
 }
 
 }  // namespace
+
+CogVideoXPipeline::Defaults CogVideoXPipeline::defaults_of(const CogVideoXConfig& c,
+                                                           int64_t vae_scale) {
+  return {.width = c.width * vae_scale,
+          .height = c.height * vae_scale,
+          .frames = c.frames,
+          .fps = c.slice ? 16 : 8,
+          .text_tokens = c.text_tokens};
+}
 
 PipelineParts random_cogvideox(const std::string& path, DType dtype, const JsonChanges& changes) {
   PipelineParts parts = random_parts(path, changes);

@@ -74,7 +74,7 @@ class CogVideoXPipeline {
   int64_t unit() const { return 2 * vae_config_.scale(); }
   // Pictures of two latent frames, times patch_frames: the decoder works on pairs.
   int64_t frame_unit() const { return 2 * vae_config_.time_scale() * transformer_.patch_frames; }
-  // The model's own settings.
+  // The settings of a family's own pipeline.
   struct Defaults {
     int64_t width = 0, height = 0, frames = 0;
     int64_t fps = 0;
@@ -82,6 +82,7 @@ class CogVideoXPipeline {
     double guidance = 6;
     int64_t text_tokens = 0;
   };
+  static Defaults defaults_of(const CogVideoXConfig& transformer, int64_t vae_scale);
   Defaults defaults() const;
   // Bytes of each component's weights, as computed with.
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;

@@ -49,16 +49,9 @@ std::vector<float> draw(const ImageRequest& request, const LatentShape& shape, i
   return {begin, begin + shape.elems()};
 }
 
-FluxPipeline::Defaults defaults_of(const FluxConfig& transformer, int64_t vae_scale) {
-  const int64_t size = 128 * vae_scale;
-  // A model without a guidance input was distilled to few steps (schnell).
-  if (!transformer.guidance) return {size, 4, 0, 256};
-  return {size, 28, 3.5, 512};
-}
-
 // The ranks' division of steps for the picture in `config`.
 StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineConfig& config) {
-  const FluxPipeline::Defaults otherwise = defaults_of(flux, vae_scale);
+  const auto otherwise = FluxPipeline::defaults_of(flux, vae_scale);
   const auto tokens_of = [&](int64_t side) {
     return ceil_div(side > 0 ? side : otherwise.size, 2 * vae_scale);
   };
@@ -70,6 +63,13 @@ StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineC
 }
 
 }  // namespace
+
+FluxPipeline::Defaults FluxPipeline::defaults_of(const FluxConfig& transformer, int64_t vae_scale) {
+  const int64_t size = 128 * vae_scale;
+  // A model without a guidance input was distilled to few steps (schnell).
+  if (!transformer.guidance) return {size, 4, 0, 256};
+  return {size, 28, 3.5, 512};
+}
 
 FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
                            PipelineConfig config)

@@ -81,13 +81,14 @@ class FluxPipeline {
   bool tiled() const { return tiled_; }
   // Width and height are multiples of unit() pixels, a token's side.
   int64_t unit() const { return 2 * vae_config_.scale(); }
-  // The model's own settings.
+  // The settings of a family's own pipeline.
   struct Defaults {
     int64_t size = 0;  // pixels of both sides
     int64_t steps = 0;
     double guidance = 0;
     int64_t text_tokens = 0;
   };
+  static Defaults defaults_of(const FluxConfig& transformer, int64_t vae_scale);
   Defaults defaults() const;
   // Bytes of weights on the computing device, by component: "transformer", "vae", "text_encoder",
   // "text_encoder_2".
