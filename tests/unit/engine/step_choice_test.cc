@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "braid/engine/absent_gpu.h"
 #include "braid/engine/diffusion/flux_transformer.h"
+#include "braid/engine/diffusion/step_prices.h"
 
 namespace braid {
 namespace {
@@ -51,6 +53,52 @@ TEST(StepChoice, AutoTakesTheLeastPrice) {
   EXPECT_THAT(best,
               testing::StartsWith(fmt::format("{}, {}, {}", to_string(choice.mesh.mode),
                                               to_string(choice.mesh.degrees), choice.schedule)));
+}
+
+// A table of simulated steps and `auto` have one price for one request.
+TEST(StepChoice, AutoHasThePricesOfSteps) {
+  const Profile profile = load_profile("h100");
+  for (const Topology& topology :
+       {Topology{.machines = 4, .devices = 1, .cluster_link = {12.5e9, 0}, .emulated = true},
+        Topology{.machines = 1, .devices = 4}}) {
+    const RankRequest request{.sp = {}, .topology = topology, .profile = profile};
+    const StepChoice choice = choose(request);
+    const StepPrices prices(profile, topology, nullptr);
+    const auto seconds = [&](const SequenceMesh& mesh) {
+      return prices.seconds(
+          prices.plan(step(), FluxTransformer::row_parts(), mesh, "sequence_parallel"));
+    };
+    EXPECT_EQ(seconds(choice.mesh), choice.seconds);
+    double least = 1e9;
+    for (SpMode mode : kSpModes) {
+      for (const SequenceMesh& mesh : sequence_meshes(mode, topology, kHeads)) {
+        least = std::min(least, seconds(mesh));
+      }
+    }
+    EXPECT_EQ(least, choice.seconds);
+    EXPECT_EQ(seconds(choice.mesh), choice.seconds) << "again";
+  }
+}
+
+// Kernels of Hopper wait for keys inside of torus attention; older kernels are cut into calls.
+TEST(StepChoice, AbsentGpusHaveTheirKernels) {
+  const Topology machines{.machines = 2, .devices = 1};
+  const auto launches = [&](const Profile& profile) {
+    const auto kernels = kernels_of_absent_gpu(profile);
+    const StepPrices prices(profile, machines, kernels.get());
+    const auto plan =
+        prices.plan(step(), FluxTransformer::row_parts(),
+                    sequence_mesh(SpMode::torus, machines, kHeads), "sequence_parallel");
+    return std::pair(kernels != nullptr, plan.schedules[0].num_launches());
+  };
+  Profile hopper = load_profile("h200"), older = hopper, cpu = hopper;
+  older.name = "a100", older.device = "an H2000";
+  cpu.shared_units = true;
+  EXPECT_FALSE(launches(cpu).first);
+  EXPECT_EQ(launches(older).second, launches(cpu).second);
+  if (launches(hopper).first) {
+    EXPECT_LT(launches(hopper).second, launches(older).second);
+  }
 }
 
 TEST(StepChoice, AutoNeedsAProfileAndALegalMesh) {

@@ -1,3 +1,4 @@
+#include "braid/engine/absent_gpu.h"
 #include "braid/engine/bandwidth.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/gpu_identity.h"
@@ -43,6 +44,10 @@ std::string describe_gpu(int) {
 
 std::unique_ptr<KernelCatalog> kernels_of_gpu(int) {
   fail(ErrorCode::kUnsupported, "this build of Braid has no CUDA");
+}
+
+std::unique_ptr<KernelCatalog> kernels_of_absent_gpu(const Profile&) {
+  return nullptr;
 }
 
 DeviceRates measure_device_rates(int) {

@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "braid/engine/diffusion/cfg_groups.h"
 #include "braid/engine/diffusion/noise_draws.h"
 #include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/random_source.h"
@@ -41,18 +42,6 @@ LatentShape latent_shape(const VideoRequest& request, const AutoencoderCogVideoX
           .width = request.width / vae.scale(),
           .frames = ceil_div(frames, patch) * patch,
           .patch_frames = patch};
-}
-
-// The topology of each of `groups` equal groups: a share of the machines if these divide evenly,
-// else a share of each machine's devices.
-Topology group_of(Topology topology, int groups) {
-  int& part = topology.machines % groups == 0 ? topology.machines : topology.devices;
-  if (part % groups != 0) {
-    fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks",
-         topology.ranks(), groups);
-  }
-  part /= groups;
-  return topology;
 }
 
 }  // namespace
@@ -131,11 +120,10 @@ void CogVideoXPipeline::choose_ranks() {
   double least = 0;
   for (int groups : candidates) {
     if (config_.cfg_ranks == 0 && all.ranks() % groups != 0) continue;
-    const Topology topology = group_of(all, groups);
+    const Topology topology = cfg_group(all, groups);
     std::optional<StepChoice> made;
     if (divided && (topology.ranks() > 1 || config_.choose_sp)) made = choice(topology);
-    const int passes = 2 / groups;  // passes that a group computes in turn
-    const double seconds = made ? made->seconds * passes : 0;
+    const double seconds = made ? made->seconds * cfg_passes(groups) : 0;
     if (made) {
       for (const std::string& line : made->priced) {
         priced_.push_back(candidates.size() == 1 ? line

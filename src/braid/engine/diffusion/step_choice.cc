@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "braid/backend/null/null_backend.h"
+#include "braid/engine/diffusion/step_prices.h"
 #include "braid/ops/fusion.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/simulator.h"
-#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 
@@ -45,10 +44,7 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, const Program&
     fail(ErrorCode::kInvalidArgument, "{} 'auto' prices steps: it needs a profile",
          sp.mode ? "schedule" : "sp");
   }
-  const CostModel cost(*request.profile, topology);
-  const NullBackend backend(like);
-  const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(topology.ranks()),
-                                                   &backend.catalog());
+  const StepPrices prices(*request.profile, topology, like);
   std::vector<std::string> schedules = {request.schedule};
   if (request.schedule == "auto") schedules = {"sequence_parallel", "sequential"};
   std::optional<StepChoice> best;
@@ -56,10 +52,7 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, const Program&
   double least = std::numeric_limits<double>::infinity();
   for (const SequenceMesh& mesh : meshes_of(sp, topology, heads)) {
     for (const std::string& schedule : schedules) {
-      const double seconds =
-          network_seconds(plan_network(program, row_parallel(program, mesh, parts), catalogs,
-                                       topology, *find_strategy(schedule)),
-                          cost);
+      const double seconds = prices.seconds(prices.plan(program, parts, mesh, schedule));
       priced.push_back(fmt::format("{}, {}, {}: {:.3f} ms", to_string(mesh.mode),
                                    to_string(mesh.degrees), schedule, seconds * 1e3));
       if (seconds >= least) continue;
