@@ -133,7 +133,9 @@ void add_bench_image(CLI::App& bench) {
       "Examples:\n"
       "  braid bench image --random-weights configs/flux-1-dev.json --device cuda:0,1\n"
       "  braid bench image --random-weights configs/flux-1-dev.json --device cuda:0,1,2,3 "
-      "--machines 2x2 --link-gbps 12.5 --figure 7");
+      "--machines 2x2 --link-gbps 12.5 --figure 7\n"
+      "  braid bench image --random-weights configs/flux-1-dev.json --profile a100 --machines 4x8 "
+      "--figure 7");
   command->callback([o, &bench] {
     require_no_options(bench, "image");
     bench_image(*o);

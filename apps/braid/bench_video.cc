@@ -52,6 +52,12 @@ class CogVideoXStep : public BenchedStep {
   std::vector<float> latents_;
 };
 
+std::string passes_of(const VideoBench& o) {
+  if (o.cfg_ranks == 0) return "a pass of one text";
+  return o.cfg_ranks == 1 ? "both passes of guidance, one after another"
+                          : "both passes of guidance, each on half of the ranks";
+}
+
 StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& sizes,
                      const VideoBench& o, const BenchPlace& place) {
   const CogVideoXConfig config = read_cogvideox_config(parts.transformer);
@@ -63,9 +69,9 @@ StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& size
         [dtype](std::string_view) { return dtype; }, dtype);
   };
   StepFamily family{
-      .title = fmt::format("{}: {} blocks, {} heads of {}, {} text tokens, a pass of one text, {}",
-                           o.weights, config.blocks, config.heads, config.head_dim,
-                           config.text_tokens, place.description()),
+      .title = fmt::format("{}: {} blocks, {} heads of {}, {} text tokens, {}, {}", o.weights,
+                           config.blocks, config.heads, config.head_dim, config.text_tokens,
+                           passes_of(o), place.description()),
       .heads = config.heads,
       .random = parts.random_transformer,
       .make =
@@ -158,11 +164,18 @@ void add_bench_video(CLI::App& bench) {
       ->add_option("--heads", o->heads,
                    "heads in place of the model's, several with commas: the paper prints 24")
       ->delimiter(',');
+  command
+      ->add_option("--cfg-ranks", o->cfg_ranks,
+                   "of a simulation: both passes of guidance, on 1 or 2 groups of ranks at once")
+      ->check(CLI::Range(1, 2))
+      ->needs(command->get_option("--profile"));
   command->footer(
       "Examples:\n"
       "  braid bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1\n"
       "  braid bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1 "
-      "--machines 2x1 --link-gbps 12.5 --figure 7 --heads 48,24 --simulate-one");
+      "--machines 2x1 --link-gbps 12.5 --figure 7 --heads 48,24 --simulate-one\n"
+      "  braid bench video --random-weights configs/cogvideox-5b.json --profile a100 "
+      "--machines 4x8 --figure 7 --heads 24");
   command->callback([o, &bench] {
     require_no_options(bench, "video");
     bench_video(*o);

@@ -4,14 +4,15 @@
 #include <chrono>
 #include <map>
 
-#include "braid/backend/null/null_backend.h"
+#include "braid/engine/absent_gpu.h"
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/link_topology.h"
 #include "braid/engine/parallel_choice.h"
 #include "braid/engine/world.h"
 #include "braid/options.h"
-#include "braid/parallel/sequence_parallel.h"
 #include "braid/schedule/strategies/registry.h"
+#include "braid/simulated_steps.h"
+#include "braid/step_rows.h"
 #include "braid/text_io.h"
 
 namespace braid::app {
@@ -36,26 +37,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The kernels of a device for plans that nothing runs.
-class PlanningKernels {
- public:
-  explicit PlanningKernels(const DeviceSpec& device)
-      : kernels_(device.cuda ? kernels_of_gpu(device.first_gpu()) : nullptr),
-        backend_(kernels_.get()) {}
-
-  std::vector<const KernelCatalog*> catalogs(int ranks) const {
-    return std::vector(static_cast<size_t>(ranks), &backend_.catalog());
-  }
-
- private:
-  const std::unique_ptr<KernelCatalog> kernels_;
-  const NullBackend backend_;
-};
-
 class Table {
  public:
   Table(const StepFamily& family, const StepBenchOptions& options, const BenchPlace& place)
-      : family_(family), options_(options), place_(place), planner_(place.all(nullptr).device) {
+      : family_(family),
+        options_(options),
+        place_(place),
+        kernels_(place.kernels()),
+        prices_(place.profile().value_or(Profile{}), place.topology(), kernels_.get()) {
     if (options.figure != 0) {
       figure_ = paper_figure(options.figure);
     } else {
@@ -76,8 +65,7 @@ class Table {
     one_rank();
     if (place_.ranks() > 1) all_ranks();
     if (figure) {
-      print(fmt::format("Figure {} of StreamFusion shows {}; there, {}.\n", options_.figure,
-                        figure_.shows, figure_.paper));
+      print(paper_line(options_.figure, figure_));
       bounds();
     }
     print(refused_ + kinds_);
@@ -95,10 +83,9 @@ class Table {
         if (options_.launches) add_kinds("one rank", i, *step);
         continue;
       }
-      const Plan plan =
-          plan_network(family_.step(i), {}, planner_.catalogs(1), {}, *find_strategy("sequential"));
+      const PlannedForward plan = prices_.plan(family_.step(i));
       StepTimes times{.arena_gb = arena_gb(plan.schedules[0])};
-      if (one_cost_) times.predicted_ms = 1e3 * network_seconds(plan, *one_cost_);
+      if (place_.profile()) times.predicted_ms = 1e3 * prices_.seconds(plan);
       alone_.push_back(times.predicted_ms.value_or(0));
       print_row("one rank", {}, i, times, 0);
     }
@@ -113,7 +100,11 @@ class Table {
     std::vector<Case> cases;
     for (size_t i = 0; i < figure_.rows.size(); ++i) {
       unless_refused(i, [&] {
-        for (SequenceMesh& mesh : meshes_of(figure_.rows[i])) cases.push_back({i, std::move(mesh)});
+        for (SequenceMesh& mesh :
+             meshes_of(figure_.rows[i], figure_.degrees, family_, 0, options_.degrees.request(),
+                       place_.topology(), place_.profile() ? &prices_ : nullptr)) {
+          cases.push_back({i, std::move(mesh)});
+        }
       });
     }
     if (cases.empty()) return;
@@ -131,36 +122,9 @@ class Table {
     try {
       work();
     } catch (const Error& error) {
-      const bool all = options_.figure != 0 || options_.modes == "all";
-      const bool impossible =
-          error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
-      if (!all || !impossible) throw;
+      if (!is_impossible(options_, error)) throw;
       refused_ += fmt::format("{}: {}\n", figure_.rows[row].label, error.what());
     }
-  }
-
-  std::vector<SequenceMesh> meshes_of(const StepRow& row) const {
-    const SpRequest request = options_.degrees.request();
-    std::vector<SequenceMesh> all;
-    if (figure_.degrees != Degrees::rule) {
-      all = sequence_meshes(row.mode, place_.topology(), family_.heads, request);
-      if (figure_.degrees == Degrees::each) return all;
-    }
-    if (cost_ && all.size() > 1) return {cheapest(row, all)};
-    return {sequence_mesh(row.mode, place_.topology(), family_.heads, request)};
-  }
-
-  SequenceMesh cheapest(const StepRow& row, const std::vector<SequenceMesh>& all) const {
-    const Program part = family_.part(0);
-    const auto seconds = [&](const SequenceMesh& mesh) {
-      return network_seconds(plan_network(part, row_parallel(part, mesh, family_.rows),
-                                          planner_.catalogs(place_.ranks()), place_.topology(),
-                                          *find_strategy(row.schedule)),
-                             *cost_);
-    };
-    std::vector<double> prices;
-    for (const SequenceMesh& mesh : all) prices.push_back(seconds(mesh));
-    return all[static_cast<size_t>(std::ranges::min_element(prices) - prices.begin())];
   }
 
   void measure_on(BenchedStep& step, size_t index, const SequenceMesh& mesh) {
@@ -242,20 +206,16 @@ class Table {
   // P ranks take at least 1 / P of a single rank's time: no method beats the first row by more.
   void bounds() {
     for (size_t i = 0; i < first_.size(); ++i) {
-      if (first_[i] <= 0 || alone_[i] <= 0) continue;
-      const double least = alone_[i] / place_.ranks();
-      print(fmt::format(
-          "{}: {:.2f} ms is one rank's {}time over {}, so that nothing can be more than {:.2f}x as "
-          "fast as {}; torus is at most {:.2f}x.\n",
-          family_.sizes[i], least, options_.simulate_one ? "simulated " : "", place_.ranks(),
-          first_[i] / least, figure_.rows[0].label, most_[i]));
+      print(bound_line(family_.sizes[i], alone_[i], options_.simulate_one, place_.ranks(),
+                       first_[i], figure_.rows[0].label, most_[i]));
     }
   }
 
   const StepFamily& family_;
   const StepBenchOptions& options_;
   const BenchPlace& place_;
-  const PlanningKernels planner_;
+  const std::unique_ptr<KernelCatalog> kernels_;
+  const StepPrices prices_;
   Figure figure_;
   std::optional<CostModel> one_cost_, cost_;
   std::vector<double> alone_;         // ms on a single rank, by size
@@ -309,8 +269,17 @@ void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
   command.add_flag("--phases", phases, "say how long planning, warming up and timing took");
   command.add_flag("--simulate-one", simulate_one, "simulate one rank, in place of timing a step");
   command.add_flag("--launches", launches, "print rank 0's time by kernel");
+  auto* simulation = command.add_option("--profile", profile,
+                                        "a profile (h100, h200, a100, a file): simulate the step "
+                                        "on --machines or --ranks, with no device");
+  command.add_flag("--json", json, "of a simulation: a line of JSON in place of each table")
+      ->needs(simulation);
   command.add_flag("--decode", decode, "time decoding, too, on one rank and over all");
   command.add_flag("--decode-only", decode_only, "time decoding, and no step");
+  for (const char* measured : {"--device", "--threads", "-r", "--warm-ups", "--phases",
+                               "--simulate-one", "--launches", "--decode", "--decode-only"}) {
+    simulation->excludes(command.get_option(measured));
+  }
 }
 
 void StepBenchOptions::check() {
@@ -320,6 +289,7 @@ void StepBenchOptions::check() {
   require_between("--ranks", ranks, 0, 1024);
   require_between("--blocks", blocks, 0, 1000);
   if (figure != 0) paper_figure(figure);
+  find_strategy(schedule);  // fails on an unknown name
   for (int64_t length : tokens) {
     require_between("--tokens", length, 4, 1 << 24);
     if (length % 4 == 0) continue;
@@ -328,18 +298,36 @@ void StepBenchOptions::check() {
 }
 
 BenchPlace::BenchPlace(const StepBenchOptions& o) {
+  simulated_ = !o.profile.empty();
+  if (simulated_ && o.machines.empty() && o.ranks == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "--profile simulates ranks: wanted --machines MACHINESxDEVICES or --ranks N");
+  }
   // The mode named here is for devices, ranks and links alone.
   SequenceRequest sequence{.mode = "ring", .machines = o.machines, .schedule_named = true};
   if (o.ranks != 0) sequence.ranks = o.ranks;
-  engine_ = choose_parallel({.device = o.device,
-                             .engine = {.threads = o.threads, .schedule = o.schedule},
+  const int threads = simulated_ ? 1 : o.threads;
+  engine_ = choose_parallel({.device = simulated_ ? "cpu" : o.device,
+                             .engine = {.threads = threads, .schedule = o.schedule},
                              .link_gbps = o.link_gbps,
                              .link_us = o.link_us,
                              .sequence = sequence},
                             terminal_notes())
                 .engine;
   topology_ = topology_of(engine_.links, engine_.tp);
-  profile_ = known_profile(engine_);
+  // A simulation's time grows with the cube of the ranks.
+  if (simulated_) require_between("the number of ranks", engine_.tp, 1, 256);
+  profile_ = simulated_ ? load_profile(o.profile) : known_profile(engine_);
+}
+
+DType BenchPlace::dtype() const {
+  if (simulated_) return profile_->activations;
+  return engine_.device.cuda ? DType::bf16 : DType::f32;
+}
+
+std::unique_ptr<KernelCatalog> BenchPlace::kernels() const {
+  if (simulated_) return kernels_of_absent_gpu(*profile_);
+  return engine_.device.cuda ? kernels_of_gpu(engine_.device.first_gpu()) : nullptr;
 }
 
 NetworkConfig BenchPlace::all(const RandomWeights* random) const {
@@ -359,6 +347,13 @@ NetworkConfig BenchPlace::one(const RandomWeights* random) const {
 }
 
 std::string BenchPlace::description() const {
+  if (simulated_) {
+    const Link& link = topology_.machines > 1 ? topology_.cluster_link : topology_.machine_link;
+    const std::string links =
+        topology_.emulated ? fmt::format(", links of {:g} GB/s", link.bytes_per_second / 1e9) : "";
+    return fmt::format("{}, {} ranks as {}x{}{}, simulated from the profile '{}'", name(dtype()),
+                       engine_.tp, topology_.machines, topology_.devices, links, profile_->name);
+  }
   return fmt::format("random weights in {}, {} ranks as {}{}, {}", name(dtype()), engine_.tp,
                      to_string(topology_), topology_.emulated ? ", links emulated" : "",
                      engine_.device.cuda ? gpu_name(engine_.device.first_gpu()) : "CPU");
@@ -366,6 +361,7 @@ std::string BenchPlace::description() const {
 
 void print_steps(const StepFamily& family, const StepBenchOptions& options,
                  const BenchPlace& place) {
+  if (place.simulated()) return print_simulated(family, options, place);
   Table(family, options, place).run();
 }
 

@@ -18,10 +18,13 @@ namespace braid::app {
 // Options for all benchmarks of steps.
 struct StepBenchOptions {
   std::string weights, device = "auto", modes = "all", machines, schedule = "sequence_parallel";
+  std::string profile;  // simulates, with no device
   int ranks = 0, threads = 0, repetitions = 5, warm_ups = 2, blocks = 0, figure = 0;
   std::vector<int64_t> tokens;  // of figures 9 and 12
   double link_gbps = 0, link_us = 0;
   bool launches = false, phases = false, simulate_one = false, decode = false, decode_only = false;
+  bool json = false;
+  int cfg_ranks = 0;  // of a simulation: groups that compute both passes of guidance; 0: one pass
   DegreeOptions degrees;
 
   // `example` is a file of weights' shapes.
@@ -60,15 +63,20 @@ class BenchPlace {
  public:
   explicit BenchPlace(const StepBenchOptions& options);
 
-  DType dtype() const { return engine_.device.cuda ? DType::bf16 : DType::f32; }
+  // From a profile, with no device.
+  bool simulated() const { return simulated_; }
+  DType dtype() const;
   int ranks() const { return engine_.tp; }
   const Topology& topology() const { return topology_; }
   const std::optional<Profile>& profile() const { return profile_; }
+  // Kernels like those of the devices, for plans; null: names alone.
+  std::unique_ptr<KernelCatalog> kernels() const;
   NetworkConfig one(const RandomWeights* random) const;  // one rank
   NetworkConfig all(const RandomWeights* random) const;  // all ranks, without a mesh
   std::string description() const;
 
  private:
+  bool simulated_ = false;
   EngineConfig engine_;
   Topology topology_;
   std::optional<Profile> profile_;

@@ -1,11 +1,13 @@
 // braid bench image and braid bench video from the command line.
 #include <fstream>
+#include <sstream>
 
 #include "cli/program.h"
 
 namespace braid::golden {
 namespace {
 
+using Json = nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -103,6 +105,145 @@ TEST_F(BenchPicturesTest, FiguresOfAttentionAlone) {
   EXPECT_THAT(lengths, HasSubstr("| 64 tokens, D 128 | torus | 2 x 1 x 1 |"));
   const std::string pieces = table("video" + cogvideox() + " --ranks 1 --figure 12 --tokens 64");
   EXPECT_THAT(pieces, HasSubstr("| 64 tokens, D 64, 4 pieces | one rank |"));
+}
+
+class SimulatedStepsTest : public BenchPicturesTest {
+ protected:
+  static std::string flux() {
+    return " --random-weights " BRAID_SOURCE_DIR "/configs/flux-1-dev.json";
+  }
+  static std::string cogvideox() {
+    return " --random-weights " BRAID_SOURCE_DIR "/configs/cogvideox-5b.json";
+  }
+  // Each line of a simulation's output.
+  std::vector<Json> simulated(const std::string& arguments) {
+    std::istringstream lines(table(arguments + " --json"));
+    std::vector<Json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+    return all;
+  }
+  static double ms_of(const Json& size, const std::string& label) {
+    for (const Json& row : size["rows"]) {
+      if (row["label"] == label) return row["ms"];
+    }
+    ADD_FAILURE() << label << " in " << size;
+    return 0;
+  }
+};
+
+// The figures' steps on GPUs of a profile, with none here.
+TEST_F(SimulatedStepsTest, FiguresOfThePaper) {
+  const std::string pictures =
+      "image" + flux() + " --profile h100 --machines 4x1 --link-gbps 12.5 --figure 7 --blocks 2";
+  const std::string once = table("" + pictures);
+  EXPECT_EQ(table(pictures), once);
+  for (const char* text :
+       {"4 ranks as 4x1, links of 12.5 GB/s, simulated from the profile 'h100'",
+        "| 3072 x 3072 | one rank |", "| 4096 x 4096 | torus |", "torus over usp 1.35x on average",
+        "Here, simulated, over usp, nothing hidden: tas, nothing hidden ",
+        "one rank's simulated time over 4, so that", "USP over NCCL"}) {
+    EXPECT_THAT(once, HasSubstr(text));
+  }
+  for (const char* machines : {"4x1", "2x2", "2x1"}) {
+    const auto of = [&](const std::string& arguments) {
+      return simulated(arguments + " --profile h100 --link-gbps 12.5 --figure 7 --blocks 1" +
+                       " --machines " + machines);
+    };
+    const Json image = of("image" + flux()).at(0);
+    const std::vector<Json> videos = of("video" + cogvideox() + " --heads 24,48");
+    ASSERT_EQ(videos.size(), 2u);
+    EXPECT_EQ(videos[0]["heads"], 24);
+    for (const Json& table : {image, videos[0], videos[1]}) {
+      ASSERT_EQ(table["sizes"].size(), 2u);
+      for (const Json& size : table["sizes"]) {
+        EXPECT_LE(ms_of(size, "torus"), ms_of(size, "usp")) << machines << size;
+        EXPECT_LT(ms_of(size, "torus"), ms_of(size, "usp, nothing hidden")) << machines << size;
+        EXPECT_GE(ms_of(size, "torus"), size["bound_ms"]) << machines << size;
+      }
+    }
+  }
+}
+
+// Of eight A100 on each of four machines, as in the paper.
+TEST_F(SimulatedStepsTest, ManyRanks) {
+  const Json table =
+      simulated("image" + flux() + " --profile a100 --machines 4x8 --figure 8 --size 3072" +
+                " --blocks 1")
+          .at(0);
+  EXPECT_EQ(table["ranks"], 32);
+  EXPECT_EQ(table["figure"]["here"].size(), 2u);
+  EXPECT_GT(table["figure"]["here"][1]["mean"], 1.2);
+  const std::string modes =
+      this->table("image" + flux() + " --profile h200 --machines 4x8 --size 1024 --blocks 1");
+  EXPECT_THAT(modes, HasSubstr("| 1024 x 1024 | ring | 1 x 1 x 32 |"));
+  EXPECT_THAT(modes, HasSubstr("\nulysses: ulysses attention, torus 1 x ulysses 32 x ring 1"));
+}
+
+// `braid image --sp auto` takes the mode and the price of the table.
+TEST_F(SimulatedStepsTest, PricesAreThoseOfAuto) {
+  Json profile = Json::parse(std::ifstream(BRAID_SOURCE_DIR "/profiles/h100.json"));
+  profile["name"] = "cpu-1", profile["activations"] = "f32", profile["shared_units"] = true;
+  std::filesystem::create_directories(folder_ / "braid/profiles");
+  std::ofstream(folder_ / "braid/profiles/cpu-1.json") << profile;
+  std::string tiny = file("flux.json", R"({
+      "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
+      "transformer": {"in_channels": 16, "num_layers": 1, "num_single_layers": 2,
+                      "num_attention_heads": 4, "attention_head_dim": 16,
+                      "joint_attention_dim": 24, "pooled_projection_dim": 16,
+                      "axes_dims_rope": [4, 4, 8]},
+      "vae": {"latent_channels": 4, "block_out_channels": [8, 8, 8, 8], "norm_num_groups": 4}})");
+  tiny = " --random-weights " + path("flux.json") + " --size ";
+  const Outcome o = braid("image" + tiny + "64x64 --steps 1 --text-tokens 5 --device cpu -t 1" +
+                          " --ranks 2 --machines 2x1 --sp auto --json -o " + path("a.png"));
+  ASSERT_EQ(o.status, 0) << o.err;
+  std::vector<std::string> priced = Json::parse(o.out)["priced"];
+  const Json size = simulated("image" + tiny + "64 --text-tokens 5 --profile cpu-1 --machines 2x1")
+                        .at(0)["sizes"][0];
+  for (const char* mode : {"ring", "ulysses"}) {
+    const auto line = std::ranges::find_if(
+        priced, [&](const std::string& text) { return text.starts_with(mode); });
+    ASSERT_NE(line, priced.end()) << mode;
+    EXPECT_THAT(*line, HasSubstr(fmt::format(": {:.3f} ms", ms_of(size, mode))));
+  }
+  double least = 1e9, of_table = 1e9;
+  for (const std::string& line : priced) {
+    least = std::min(least, std::stod(line.substr(line.rfind(": ") + 2)));
+  }
+  for (const Json& row : size["rows"]) of_table = std::min<double>(of_table, row["ms"]);
+  EXPECT_EQ(fmt::format("{:.3f}", of_table), fmt::format("{:.3f}", least));
+  std::filesystem::remove_all(folder_ / "braid");
+}
+
+// Two groups of ranks take a pass each; a group of all takes both.
+TEST_F(SimulatedStepsTest, PassesOfGuidance) {
+  const auto ms = [&](const std::string& more) {
+    const Json size =
+        simulated("video" + cogvideox() + " --profile h100 --blocks 1 --sp ring" + more)
+            .at(0)["sizes"][0];
+    return std::pair(ms_of(size, "ring"), size["one_rank_ms"].get<double>());
+  };
+  const auto [one, alone] = ms(" --ranks 4");
+  EXPECT_DOUBLE_EQ(ms(" --ranks 4 --cfg-ranks 1").first, 2 * one);
+  EXPECT_DOUBLE_EQ(ms(" --ranks 4 --cfg-ranks 1").second, 2 * alone);
+  EXPECT_DOUBLE_EQ(ms(" --ranks 4 --cfg-ranks 2").first, ms(" --ranks 2").first);
+  EXPECT_DOUBLE_EQ(ms(" --ranks 4 --cfg-ranks 2").second, 2 * alone);
+}
+
+TEST_F(SimulatedStepsTest, MistakesGetOneLine) {
+  const std::string image = "bench image" + flux() + " --blocks 1 --size 1024 ";
+  expect_refused(image + "--profile h100 --machines 4y8", 2, "machines '4y8'");
+  expect_refused(image + "--profile h100 --machines 999x1", 2, "ranks is 999, wanted 1 to 256");
+  expect_refused(image + "--profile h100", 2, "wanted --machines MACHINESxDEVICES or --ranks N");
+  expect_refused(image + "--profile none --machines 2x1", 1, "no profile 'none'");
+  expect_refused(image + "--profile h100 --machines 2x1 --device cpu", 2, "--device excludes");
+  expect_refused(image + "--profile h100 --machines 2x1 --decode", 2, "excludes --decode");
+  expect_refused(image + "--json", 2, "--json requires --profile");
+  expect_refused(image + "--profile h100 --machines 4x8 --sp ulysses", 2,
+                 "32 head groups, one for each torus and ulysses rank, and only 24 heads");
+  expect_refused(image + "--profile h100 --machines 2x1 --schedule none", 2, "'none'");
+  const std::string video = "bench video" + cogvideox() + " --blocks 1 ";
+  expect_refused(video + "--profile h100 --machines 3x1 --cfg-ranks 2", 2, "no 2 equal groups");
+  expect_refused(video + "--cfg-ranks 2", 2, "--cfg-ranks requires --profile");
 }
 
 TEST_F(BenchPicturesTest, MistakesGetOneLine) {
