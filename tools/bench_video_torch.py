@@ -34,6 +34,24 @@ def tokens_of(latents):
     return latents.view(F, C, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(-1, 4 * C)
 
 
+def pass_inputs(config, frames, size, device, model=None):
+    """Arguments of a pass of one text; a model without rotation gets its table of this size."""
+    grid = ((frames - 1) // 4 + 1, size[1] // 16, size[0] // 16)
+    bf16 = {"device": device, "dtype": torch.bfloat16}
+    patches = normals(3, grid[0] * grid[1] * grid[2], 4 * config["in_channels"])
+    rotary = None
+    if config["use_rotary_positional_embeddings"]:
+        rotary = get_3d_rotary_pos_embed(config["attention_head_dim"], ((0, 0), grid[1:]), grid[1:],
+                                         grid[0], device=device)
+    elif model is not None:
+        model.patch_embed.pos_embedding = model.patch_embed._get_positional_embeddings(
+            2 * grid[1], 2 * grid[2], frames, device=device)
+    text = normals(1, 1, config["max_text_seq_length"], config["text_embed_dim"]).to(**bf16)
+    return {"hidden_states": latents_of(patches, grid, config).to(**bf16),
+            "encoder_hidden_states": text, "timestep": torch.tensor([500], device=device),
+            "image_rotary_emb": rotary, "return_dict": False}
+
+
 def time_decoder(config, frames, size):
     vae = AutoencoderKLCogVideoX(**{k: v for k, v in config.items() if not k.startswith("_")})
     vae = vae.to("cuda", torch.bfloat16)
@@ -61,25 +79,12 @@ def main():
     with torch.device("meta"):
         model = CogVideoXTransformer3DModel(**config)
     model = with_weights(model, 1)
-    bf16 = {"device": "cuda", "dtype": torch.bfloat16}
-    text = normals(1, 1, config["max_text_seq_length"], config["text_embed_dim"]).to(**bf16)
     for compiled in range(1 + options.compile):
         if compiled:
             for block in model.transformer_blocks:
                 block.compile(fullgraph=True, dynamic=False)
         for i, frames in enumerate(options.frames):
-            grid = ((frames - 1) // 4 + 1, options.size[1] // 16, options.size[0] // 16)
-            patches = normals(3, grid[0] * grid[1] * grid[2], 4 * config["in_channels"])
-            rotary = None
-            if config["use_rotary_positional_embeddings"]:
-                rotary = get_3d_rotary_pos_embed(config["attention_head_dim"], ((0, 0), grid[1:]),
-                                                 grid[1:], grid[0], device="cuda")
-            else:
-                model.patch_embed.pos_embedding = model.patch_embed._get_positional_embeddings(
-                    2 * grid[1], 2 * grid[2], frames, device="cuda")
-            inputs = {"hidden_states": latents_of(patches, grid, config).to(**bf16),
-                      "encoder_hidden_states": text, "timestep": torch.tensor([500]).cuda(),
-                      "image_rotary_emb": rotary, "return_dict": False}
+            inputs = pass_inputs(config, frames, options.size, "cuda", model)
             ms, (made,) = milliseconds(lambda: model(**inputs), options.rounds)
             print(f"{frames} frames, {'torch.compile by block' if compiled else 'eager'}: "
                   f"{ms:.2f} ms", flush=True)
