@@ -186,7 +186,7 @@ TEST(CudaMemory, ComponentsThatTakeTurnsMakeTheSamePicture) {
                          .seed = 3};
     request.on_image = [&](int64_t, const RgbImage& image) { pictures.push_back(image.pixels); };
     request.on_memory = [&](const PipelineMemory& m) {
-      most = m.most + (int64_t{3} << 28);  // for libraries
+      most = m.most + MemoryRoom::of_gpu(0, 0).reserved;
       EXPECT_NE(m.together, turns);
     };
     EXPECT_TRUE(pipeline.generate(request).complete);

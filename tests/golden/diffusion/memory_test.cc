@@ -103,7 +103,8 @@ TEST(MemoryPlan, PricesAreThoseOfTheBoundPrograms) {
   EXPECT_LT(steps[1], steps[0]);
   EXPECT_LT(decodes[1], decodes[0]);
   // A GPU with room for a rank's decoding, but not for a lone rank's, decodes exactly over ranks.
-  const MemoryRoom room = MemoryRoom::of_gpu(0, decodes[1] + (int64_t{3} << 28) + 1000);
+  const int64_t reserved = MemoryRoom::of_gpu(0, 0).reserved;
+  const MemoryRoom room = MemoryRoom::of_gpu(0, decodes[1] + reserved + 1000);
   for (const int P : {1, 4}) {
     ComponentMemory vae{.name = "vae"};
     const DecoderSize size{
