@@ -127,7 +127,7 @@ BENCHMARK_CAPTURE(new_length, ring, SpMode::ring, 4)
     ->Args({200, 8000})
     ->Unit(benchmark::kMillisecond);
 
-// The choice of `--sp auto` for the first prompt of a size; for others it is known.
+// The choice of `--sp auto` for the first prompt: of a power of two, or between two.
 void first_of_size(benchmark::State& state, int ranks) {
   const PromptWorld world;
   PromptChoice::Planners planners;
@@ -136,11 +136,13 @@ void first_of_size(benchmark::State& state, int ranks) {
     planners.push_back(world.planner(mode, ranks));
   }
   for (auto _ : state) {
-    PromptChoice choice(planners, world.strategy, world.profile);
+    PromptChoice choice(planners, world.strategy, world.profile,
+                        kCache.pages_per_sequence * kCache.page_size);
     benchmark::DoNotOptimize(choice.choose(state.range(0), 0, [](int) { return true; }));
   }
 }
-BENCHMARK_CAPTURE(first_of_size, auto, 4) -> Arg(4000) -> Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(first_of_size, auto, 4) -> Arg(4096) -> Arg(4000)
+    -> Unit(benchmark::kMillisecond);
 
 // One rank's share of a step whose plan is cached: the batch's metadata, the cut, the lookup, the
 // inputs written, the launches' rows moved.

@@ -2,47 +2,125 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
 
-int size_class(int64_t n) {
-  return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(n, 1) - 1));
+constexpr size_t kLines = 16;  // of explain()
+// Halfway between powers of two a candidate is simulated if its linear time is within this ratio of
+// the least: kernels bound by memory and then by products bend times by a tenth at most.
+constexpr double kNear = 1.25;
+
+int64_t power_below(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n)));
+}
+
+int64_t power_above(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+}
+
+// 0 of 0.
+int64_t nearest_power(int64_t n) {
+  const int64_t below = power_below(n);
+  return 2 * n < 3 * below ? below : 2 * below;
+}
+
+double part(int64_t from, int64_t n, int64_t to) {
+  return to == from ? 0 : static_cast<double>(n - from) / static_cast<double>(to - from);
+}
+
+// Of two lengths' candidates, at `part` of the way from `a` to `b`.
+std::vector<PromptCandidate> between(const std::vector<PromptCandidate>& a,
+                                     const std::vector<PromptCandidate>& b, double part) {
+  std::vector<PromptCandidate> made = a;
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].seconds = std::lerp(a[i].seconds, b[i].seconds, part);
+    if (made[i].refused.empty()) made[i].refused = b[i].refused;
+  }
+  return made;
 }
 
 }  // namespace
 
 PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
-                           Profile profile)
+                           Profile profile, int64_t most_tokens)
     : planners_(planners),
       strategy_(std::move(strategy)),
       weights_strategy_(find_strategy("sequence_parallel")),
-      profile_(std::move(profile)) {}
+      profile_(std::move(profile)),
+      most_tokens_(most_tokens) {}
 
-const PromptChoice::Known& PromptChoice::known(int64_t tokens, int64_t cached) {
-  const auto it = std::ranges::find_if(known_, [&](const Known& k) {
-    return size_class(k.tokens) == size_class(tokens) &&
-           size_class(k.cached) == size_class(cached) && (k.cached > 0) == (cached > 0);
-  });
-  if (it != known_.end()) return *it;
-  Known& made = known_.emplace_back(Known{tokens, cached, {}});
-  for (const auto& planner : planners_) {
-    made.candidates.push_back(tokens_candidate(*planner, *strategy_, tokens, cached,
-                                               CostModel(profile_, planner->topology())));
+PromptCandidate PromptChoice::simulated(size_t way, int64_t tokens, int64_t cached) const {
+  const ForwardPlanner& planner = *planners_[std::min(way, planners_.size() - 1)];
+  const CostModel cost(profile_, planner.topology());
+  return way < planners_.size()
+             ? tokens_candidate(planner, *strategy_, tokens, cached, cost)
+             : weights_candidate(planner, *weights_strategy_, tokens, cached, cost);
+}
+
+const std::vector<PromptCandidate>* PromptChoice::find(int64_t tokens, int64_t cached) const {
+  for (const Priced& p : priced_) {
+    if (p.tokens == tokens && p.cached == cached) return &p.candidates;
   }
-  const ForwardPlanner& last = *planners_.back();
-  if (last.ranks() > 1) {
-    made.candidates.push_back(weights_candidate(last, *weights_strategy_, tokens, cached,
-                                                CostModel(profile_, last.topology())));
+  return nullptr;
+}
+
+const std::vector<PromptCandidate>& PromptChoice::at(int64_t tokens, int64_t cached) {
+  if (const auto* known = find(tokens, cached)) return *known;
+  Priced& made = priced_.emplace_back(Priced{tokens, cached, {}});
+  const size_t ways = planners_.size() + (planners_.back()->ranks() > 1 ? 1 : 0);
+  for (size_t way = 0; way < ways; ++way) {
+    made.candidates.push_back(simulated(way, tokens, cached));
   }
-  return made;
+  return made.candidates;
+}
+
+const std::vector<PromptCandidate>& PromptChoice::halfway(int64_t least, int64_t most,
+                                                          int64_t cached) {
+  const int64_t tokens = least + (most - least) / 2;
+  if (const auto* known = find(tokens, cached)) return *known;
+  Priced made{tokens, cached, between(at(least, cached), at(most, cached), 0.5)};
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const PromptCandidate& c : made.candidates) {
+    if (c.refused.empty()) fastest = std::min(fastest, c.seconds);
+  }
+  for (size_t way = 0; way < made.candidates.size(); ++way) {
+    PromptCandidate& c = made.candidates[way];
+    if (c.refused.empty() && c.seconds <= kNear * fastest) c = simulated(way, tokens, cached);
+  }
+  return priced_.emplace_back(std::move(made)).candidates;
+}
+
+std::vector<PromptCandidate> PromptChoice::candidates(int64_t tokens, int64_t cached) {
+  int64_t before = nearest_power(cached);
+  if (before + power_above(tokens) > most_tokens_) before = std::min(before, power_below(cached));
+  // Each rank has a token.
+  const int64_t least =
+      std::max(power_below(tokens), std::min<int64_t>(tokens, planners_.back()->ranks()));
+  const int64_t most = std::max(tokens, std::min(power_above(tokens), most_tokens_ - before));
+  if (least == tokens || most == tokens) return at(tokens, before);
+  const std::vector<PromptCandidate>& shorter = at(least, before);
+  const std::vector<PromptCandidate>& longer = at(most, before);
+  const int64_t half = least + (most - least) / 2;
+  const std::vector<PromptCandidate>& middle = halfway(least, most, before);
+  return tokens <= half ? between(shorter, middle, part(least, tokens, half))
+                        : between(middle, longer, part(half, tokens, most));
 }
 
 size_t PromptChoice::choose(int64_t tokens, int64_t cached,
                             const std::function<bool(int ranks)>& may) {
-  std::vector<PromptCandidate> legal = known(tokens, cached).candidates;
+  const auto same = [&](const Priced& p) { return p.tokens == tokens && p.cached == cached; };
+  auto known = std::ranges::find_if(latest_, same);
+  if (known == latest_.end()) {
+    if (latest_.size() == kLines) latest_.pop_back();
+    known = latest_.insert(latest_.end(), Priced{tokens, cached, candidates(tokens, cached)});
+  }
+  std::rotate(latest_.begin(), known, known + 1);
+  std::vector<PromptCandidate> legal = latest_.front().candidates;
   for (PromptCandidate& c : legal) {
     if (c.refused.empty() && !may(c.ranks())) c.refused = "keys or their room are elsewhere";
   }
@@ -51,7 +129,7 @@ size_t PromptChoice::choose(int64_t tokens, int64_t cached,
 
 std::vector<std::string> PromptChoice::explain() const {
   std::vector<std::string> lines;
-  for (const Known& k : known_) {
+  for (const Priced& k : latest_) {
     std::string line = fmt::format("prompt of {} tokens behind {}: ", k.tokens, k.cached);
     line += k.candidates[choose_candidate(k.candidates).value()].name();
     for (const PromptCandidate& c : k.candidates) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,33 +12,44 @@ namespace braid {
 
 // Chooses, by a prompt's length, the way in which ranks with whole weights compute the prompt, as
 // `braid plan prompt` does: a rank alone, the first ranks or all in some mode, or divided products.
-// Prompt and cached lengths that round up to equal powers of two share the first choice.
+// Prompts of powers of two are simulated, at the first prompt that needs them; times of lengths
+// between are linear, so that no choice depends on earlier prompts. Cached lengths count as the
+// nearest power of two. A sequence has at most `most_tokens`.
 class PromptChoice {
  public:
   using Planners = std::vector<std::unique_ptr<const ForwardPlanner>>;
 
   // `planners` come by ranks, and outlive this.
   PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
-               Profile profile);
+               Profile profile, int64_t most_tokens);
 
   // Index of the planner; planners.size(): the last planner's plan_weights. `may` says whether the
-  // first `ranks` ranks may compute the prompt; all may. Simulates each way at the first call.
+  // first `ranks` ranks may compute the prompt; all may. Plans and simulates each way for at most
+  // two powers of two, each once.
   size_t choose(int64_t tokens, int64_t cached, const std::function<bool(int ranks)>& may);
 
-  // A line for each choice so far: each candidate's time, or the reason against it.
+  // A line for each of the latest lengths: each candidate's time, or the reason against it.
   std::vector<std::string> explain() const;
 
  private:
-  struct Known {
-    int64_t tokens = 0, cached = 0;  // of the first prompt
+  struct Priced {
+    int64_t tokens = 0, cached = 0;
     std::vector<PromptCandidate> candidates;
   };
-  const Known& known(int64_t tokens, int64_t cached);
+  PromptCandidate simulated(size_t way, int64_t tokens, int64_t cached) const;
+  const std::vector<PromptCandidate>* find(int64_t tokens, int64_t cached) const;
+  // All candidates by simulation.
+  const std::vector<PromptCandidate>& at(int64_t tokens, int64_t cached);
+  // Candidates near the fastest by simulation, others linear between both lengths.
+  const std::vector<PromptCandidate>& halfway(int64_t least, int64_t most, int64_t cached);
+  std::vector<PromptCandidate> candidates(int64_t tokens, int64_t cached);
 
   const Planners& planners_;
   const std::shared_ptr<const OpScheduler> strategy_, weights_strategy_;
   const Profile profile_;
-  std::vector<Known> known_;
+  const int64_t most_tokens_;
+  std::list<Priced> priced_;
+  std::vector<Priced> latest_;  // lengths, the newest in front
 };
 
 }  // namespace braid

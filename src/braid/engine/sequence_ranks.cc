@@ -52,7 +52,9 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
   };
   if (!sp.mode) add(sequence_mesh(SpMode::ring, Topology{}, 1));
   for (const SequenceMesh& mesh : meshes) add(mesh);
-  if (!sp.mode) choice_.emplace(planners_, strategies_.back(), cost_.value().profile());
+  if (sp.mode) return;
+  choice_.emplace(planners_, strategies_.back(), cost_.value().profile(),
+                  cache.pages_per_sequence * cache.page_size);
 }
 
 CacheShape rank_cache(CacheShape cache, int ranks) {

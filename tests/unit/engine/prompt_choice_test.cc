@@ -20,10 +20,11 @@ class Choice {
   // With a layer of Llama-3-8B on GPUs of a machine; kernels wait inside like those of `like`.
   Choice(int ranks, const KernelCatalog* like, const Profile& profile = load_profile("h200"))
       : Choice(Topology{.devices = ranks}, like, profile) {}
-  Choice(const Topology& all, const KernelCatalog* like, const Profile& profile) : backend_(like) {
+  Choice(const Topology& all, const KernelCatalog* like, const Profile& profile, int layers = 1)
+      : backend_(like), profile_(profile) {
     shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
-    shape_.config.layers = 1;
-    shape_.config.windows.resize(1);
+    shape_.config.layers = layers;
+    shape_.config.windows.resize(layers);
     const CacheShape cache{.pages = kMost / kPageSize,
                            .page_size = kPageSize,
                            .pages_per_sequence = kMost / kPageSize,
@@ -42,7 +43,21 @@ class Choice {
           std::vector(static_cast<size_t>(mesh.ranks()), &backend_.catalog()), mesh.topology,
           mesh));
     }
-    choice_.emplace(planners_, find_strategy("sequence_parallel"), profile);
+    forget();
+  }
+  void forget() { choice_.emplace(planners_, strategy_, profile_, kMost); }
+
+  // Simulated seconds of each way, at this very length.
+  std::vector<double> seconds(int64_t tokens) const {
+    std::vector<double> all;
+    for (const auto& p : planners_) {
+      const CostModel cost(profile_, p->topology());
+      all.push_back(tokens_candidate(*p, *strategy_, tokens, 0, cost).seconds);
+    }
+    const ForwardPlanner& last = *planners_.back();
+    const CostModel cost(profile_, last.topology());
+    all.push_back(weights_candidate(last, *strategy_, tokens, 0, cost).seconds);
+    return all;
   }
 
   const SequenceMesh& choose(int64_t tokens, int64_t cached = 0, bool alone = true) {
@@ -55,15 +70,16 @@ class Choice {
   bool divides_weights(int64_t tokens, int64_t cached = 0) {
     return choose_way(tokens, cached, true) == planners_.size();
   }
+  size_t choose_way(int64_t tokens, int64_t cached = 0, bool alone = true) {
+    return choice_->choose(tokens, cached, [alone](int ranks) { return alone || ranks > 1; });
+  }
   std::vector<std::string> explain() const { return choice_->explain(); }
 
  private:
-  size_t choose_way(int64_t tokens, int64_t cached, bool alone) {
-    return choice_->choose(tokens, cached, [alone](int ranks) { return alone || ranks > 1; });
-  }
-
   ModelShape shape_;
   NullBackend backend_;
+  const Profile profile_;
+  const std::shared_ptr<const OpScheduler> strategy_ = find_strategy("sequence_parallel");
   PromptChoice::Planners planners_;
   std::optional<PromptChoice> choice_;
 };
@@ -116,22 +132,56 @@ TEST(PromptChoice, TakesPartsOfTheRanks) {
   EXPECT_EQ(Choice(4, nullptr, h100).choose(4096).ranks(), 4);
 }
 
-TEST(PromptChoice, LengthsOfASizeShareAChoice) {
+// 1.05 times the best is the most for each length, whichever prompts came before. 1,024 tokens
+// divide their heads where 520 divide products; at 633 and 802 tokens times bend.
+TEST(PromptChoice, EachLengthTakesANearlyBestWayInAnyOrder) {
+  constexpr double kMostOverBest = 1.05;
+  const std::vector<int64_t> lengths{1024, 520,  512,  583,  633,  700,  802,  900, 1100,
+                                     1417, 1947, 2500, 3300, 4097, 5320, 6544, 8192};
+  for (const char* profile : {"h100", "h200", "a100"}) {
+    for (int ranks : {2, 4, 8}) {
+      Choice choice(Topology{.devices = ranks}, nullptr, load_profile(profile), 2);
+      std::vector<size_t> ways;
+      for (int64_t tokens : lengths) {
+        ways.push_back(choice.choose_way(tokens));
+        const std::vector<double> seconds = choice.seconds(tokens);
+        EXPECT_LE(seconds.at(ways.back()), kMostOverBest * std::ranges::min(seconds))
+            << tokens << " tokens, " << ranks << " ranks, " << profile;
+      }
+      choice.forget();
+      for (size_t i = lengths.size(); i-- > 0;) {
+        EXPECT_EQ(choice.choose_way(lengths[i]), ways[i]) << lengths[i] << " in reverse";
+      }
+    }
+  }
+}
+
+TEST(PromptChoice, ExplainsTheLatestLengths) {
   Choice choice(4, nullptr);
   choice.divides_weights(8);
   EXPECT_EQ(choice.choose(65536).ranks(), 4);
   EXPECT_GT(choice.ranks(8, 0, false), 1) << "a rank alone has no room";
-  // Once for each power of two.
   EXPECT_EQ(choice.explain().size(), 2u);
   choice.choose(60000);
   choice.divides_weights(7);
-  EXPECT_EQ(choice.explain().size(), 2u);
   choice.choose(7, 4096);
-  EXPECT_EQ(choice.explain().size(), 3u);
+  ASSERT_EQ(choice.explain().size(), 5u);
+  EXPECT_EQ(choice.explain()[0].find("prompt of 7 tokens behind 4096: "), 0u);
   for (const std::string& line : choice.explain()) {
     EXPECT_LT(line.find("one rank"), line.size()) << line;
     EXPECT_LT(line.find("ulysses"), line.size()) << line;
   }
+  for (int64_t tokens = 8; tokens < 40; ++tokens) choice.divides_weights(tokens);
+  EXPECT_EQ(choice.explain().size(), 16u);
+}
+
+// A sequence ends at kMost tokens, and each rank wants a token.
+TEST(PromptChoice, BoundsOfLengthsAreMet) {
+  Choice choice(Topology{.devices = 3}, nullptr, load_profile("h200"));
+  for (int64_t tokens : {3, 4, 5, 7}) EXPECT_GT(choice.ranks(tokens, 0, true), 0) << tokens;
+  EXPECT_EQ(choice.ranks(kMost - 1, 0, true), 3);
+  EXPECT_EQ(choice.ranks(1000, kMost - 1000, true), 3);
+  EXPECT_EQ(choice.ranks(kMost - 1000, 1000, true), 3);
 }
 
 }  // namespace
