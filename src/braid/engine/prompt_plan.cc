@@ -211,8 +211,9 @@ double ring_elements(double L, double dkv, int N) {
   return 2 * L * dkv * (N - 1);
 }
 
-double heads_elements(double L, double dq, double dkv, int N) {
-  return L * (2 * dq + 2 * dkv) * (N - 1) / N;
+double heads_elements(double L, double dq, double dkv, int kv_heads, int N) {
+  const double copies = std::max(1.0, static_cast<double>(N) / kv_heads);
+  return L * (2 * dq + 2 * copies * dkv) * (N - 1) / N;
 }
 
 }  // namespace braid

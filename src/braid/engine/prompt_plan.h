@@ -38,8 +38,9 @@ PromptPlan plan_prompt(const PromptRequest& request);
 
 // Elements that all ranks send in a layer, by formula (docs/long-prompts.md): a check of simulated
 // counts. L tokens, N ranks, model width C, query and KV columns dq and dkv.
-double weights_elements(double L, double C, int N);             // two sums of [L, C]
-double ring_elements(double L, double dkv, int N);              // keys and values go round
-double heads_elements(double L, double dq, double dkv, int N);  // heads are exchanged
+double weights_elements(double L, double C, int N);  // two sums of [L, C]
+double ring_elements(double L, double dkv, int N);   // keys and values go round
+// Heads are exchanged. More ranks than KV heads: N / kv_heads ranks get a head's keys.
+double heads_elements(double L, double dq, double dkv, int kv_heads, int N);
 
 }  // namespace braid

@@ -21,11 +21,6 @@ PromptRequest request(int64_t tokens, const std::string& machines = "1x8") {
   return {.config = config("llama-3-8b-1m"), .machines = machines, .tokens = tokens};
 }
 
-double elements_of_layer(const PromptCandidate& c) {
-  constexpr double kLayers = 32;
-  return c.wire_bytes / kLayers / kActivationBytes;
-}
-
 TEST(PromptPlan, LongPromptsTakeMoreRanks) {
   int ranks = 0;
   for (int64_t tokens : {16, 1024, 131072}) {
@@ -53,26 +48,36 @@ TEST(PromptPlan, TakesTheLeastTimeAndThenTheFewestRanks) {
 }
 
 // What the simulation counts on the wire is what the formulas say, but for the head, whose logits
-// of one token are gathered.
+// of one token are gathered. Ranks beyond the KV heads hold copies: GLM has 4, or 2.
 TEST(PromptPlan, TrafficIsThatOfTheFormulas) {
-  constexpr double kTokens = 16384, kC = 4096, kQ = 4096, kKv = 1024;
-  const PromptPlan plan = plan_prompt(request(int64_t{16384}));
-  int seen = 0;
-  for (const PromptCandidate& c : plan.candidates) {
-    const int n = c.ranks();
-    if (c.seconds == 0 || n == 1) continue;
-    double want = 0;
-    if (c.division == PromptDivision::weights) {
-      want = weights_elements(kTokens, kC, n);
-    } else if (c.mesh->mode == SpMode::ring) {
-      want = ring_elements(kTokens, kKv, n);
-    } else {
-      want = heads_elements(kTokens, kQ, kKv, n);
+  struct Model {
+    const char* name;
+    int layers, kv_heads;
+  };
+  constexpr double kTokens = 16384, kC = 4096, kQ = 4096, kHead = 128;
+  for (const Model& m :
+       {Model{"llama-3-8b-1m", 32, 8}, Model{"glm-4-9b-1m", 40, 4}, Model{"glm-4-9b", 40, 2}}) {
+    PromptRequest r = request(int64_t{16384});
+    r.config = config(m.name);
+    const PromptPlan plan = plan_prompt(r);
+    int seen = 0;
+    for (const PromptCandidate& c : plan.candidates) {
+      const int n = c.ranks();
+      if (c.seconds == 0 || n == 1) continue;
+      double want = 0;
+      if (c.division == PromptDivision::weights) {
+        want = weights_elements(kTokens, kC, n);
+      } else if (c.mesh->mode == SpMode::ring) {
+        want = ring_elements(kTokens, m.kv_heads * kHead, n);
+      } else {
+        want = heads_elements(kTokens, kQ, m.kv_heads * kHead, m.kv_heads, n);
+      }
+      EXPECT_NEAR(c.wire_bytes / m.layers / kActivationBytes / want, 1, 0.01)
+          << m.name << ", " << c.name() << " over " << n;
+      ++seen;
     }
-    EXPECT_NEAR(elements_of_layer(c) / want, 1, 0.01) << c.name() << " over " << n;
-    ++seen;
+    EXPECT_GE(seen, 9) << "three divisions over 2, 4 and 8 ranks";
   }
-  EXPECT_GE(seen, 9) << "three divisions over 2, 4 and 8 ranks";
 }
 
 // Over all 8 ranks.
@@ -111,7 +116,7 @@ class ChangedProfile {
 // Short prompts wait for launches and messages, of which modes have more; long ones hide the
 // ring's keys, and no heads.
 TEST(PromptPlan, PartsFromTheFormulasWhereSizesDoNotCount) {
-  EXPECT_LT(heads_elements(1, 4096, 1024, 8), ring_elements(1, 1024, 8));
+  EXPECT_LT(heads_elements(1, 4096, 1024, 8, 8), ring_elements(1, 1024, 8));
   EXPECT_LT(ring_elements(1, 1024, 8), weights_elements(1, 4096, 8));
   const PromptPlan alike = plan_prompt(request(4096));
   EXPECT_LT(over_all(alike).heads->seconds, over_all(alike).ring->seconds);
