@@ -84,7 +84,9 @@ double most_kept(const BenchTraceOptions& o, const ReplayConfig& config, StepTim
 }
 
 TraceResult simulate(const BenchTraceOptions& o, const TracePolicy& policy) {
-  const SimulatedPolicy made = simulate_policy(o.cluster, policy);
+  TraceCluster cluster = o.cluster;
+  if (!o.sp.empty() && o.sp != "auto") cluster.sp = parse_sp_mode(o.sp);
+  const SimulatedPolicy made = simulate_policy(cluster, policy);
   const ReplayConfig config{
       .scheduler = made.scheduler, .sets = made.sets, .long_tokens = o.long_tokens};
   TraceResult result = result_of(o, policy.name(), made.how, config,
@@ -262,7 +264,6 @@ void add_machine(CLI::App& command, BenchTraceOptions& o) {
   };
   add("--device", o.parallel.device, "auto, cpu, cuda, or cuda:0,1")->capture_default_str();
   add("--tp", o.parallel.engine.tp, "ranks that divide the weights")->capture_default_str();
-  add("--sp", o.sp, "ranks divide the tokens of a prompt: ring, ulysses, auto");
   add("--ranks", o.ranks, "with --sp: ranks");
   add("--threads", o.parallel.engine.threads, "of each rank (0: cores / ranks)")
       ->capture_default_str();
@@ -301,6 +302,9 @@ void add_bench_trace(CLI::App& bench) {
       ->add_option("--tbt", o->tbt_ms, "limit in ms between tokens, in a request's mean (0: none)")
       ->capture_default_str();
   command->add_flag("--json", o->json, "print one JSON array, an object for each policy");
+  command->add_option("--sp", o->sp,
+                      "how ranks divide the tokens of a prompt: ring, ulysses, usp, tas, torus, or "
+                      "auto; simulated: auto, the fastest at each length");
   add_cluster(*command, *o);
   add_machine(*command, *o);
   command->footer(

@@ -27,7 +27,9 @@ nlohmann::ordered_json to_json(const TraceTimes& t) {
   return {{"requests", t.requests},
           {"ttft_s", spread(t.first)},
           {"tbt_s", spread(t.gap)},
-          {"e2e_s", spread(t.whole)}};
+          {"e2e_s", spread(t.whole)},
+          {"request_prefill_tokens_per_s", t.prefill_rate},
+          {"request_decode_tokens_per_s", t.decode_rate}};
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_t
     }
     rates.push_back({r.policy, fmt::format("{} x {}", r.sets, r.how), fmt::format("{:.2f}", r.rate),
                      fmt::format("{:.0f}", s.prefill_rate), fmt::format("{:.1f}", s.decode_rate),
-                     fmt::format("{:.0f}%", 100 * s.kept),
+                     fmt::format("{:.0f}", s.all.prefill_rate),
+                     fmt::format("{:.1f}", s.all.decode_rate), fmt::format("{:.0f}%", 100 * s.kept),
                      r.kept_most < 0 ? "-" : fmt::format("{:.2f}", r.kept_most),
                      fmt::format("{:.0f}%", 100 * s.busy), fmt::format("{:.0f}%", 100 * s.cached),
                      std::to_string(s.refused)});
@@ -67,6 +70,8 @@ std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_t
                      {"requests/s", true},
                      {"prefill tokens/s", true},
                      {"decode tokens/s", true},
+                     {"of a request: prefill", true},
+                     {"decode", true},
                      {"within limits", true},
                      {"most requests/s kept", true},
                      {"busy", true},

@@ -38,6 +38,24 @@ TEST_F(BenchTraceCliTest, SimulatesEveryPolicyAndSaysTheSameTwice) {
   EXPECT_EQ(braid(command).out, o.out);
 }
 
+// Without --sp a prompt takes the fastest mode at its length: no mode alone is faster.
+TEST_F(BenchTraceCliTest, SimulatedPromptsTakeTheFastestMode) {
+  const auto first = [&](const std::string& sp) {
+    const Outcome o = braid(
+        "bench trace --load bookcorpus -n 4 --rate 0.01 --machines 2x2 --set 2x2 --policy sp "
+        "--json " +
+        sp + shape());
+    EXPECT_EQ(o.status, 0) << o.err;
+    const Json r = Json::parse(o.out)[0];
+    EXPECT_GT(r["all"]["request_prefill_tokens_per_s"], 0);
+    return r["all"]["ttft_s"]["mean"].get<double>();
+  };
+  const double least = first("");
+  for (const char* mode : {"ring", "ulysses", "usp", "tas", "torus"}) {
+    EXPECT_LE(least, 1.0001 * first(fmt::format("--sp {} ", mode))) << mode;
+  }
+}
+
 // The same scheduler with the steps' fitted times: the same requests and tokens as the engine's.
 TEST_F(BenchTraceCliTest, ReplaysAFileOnThisMachineAndItsSimulation) {
   const Outcome o =
@@ -67,6 +85,7 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
   expect_refused("bench trace --chunk 12 " + shape(), 2, "--chunk is 12");
   expect_refused("bench trace --set 1x3 " + shape(), 2, "--set is 1x3");
   expect_refused("bench trace --policy sp-levels --keep 1.5 " + shape(), 2, "--keep");
+  expect_refused("bench trace --policy sp --sp fast " + shape(), 2, "'fast'");
   expect_refused("bench trace --find-rate " + shape(), 2, "--find-rate wants limits");
   expect_refused("bench trace --profile h100", 2, "--profile");
   const std::string here = "bench trace -m " + gguf() + " ";
@@ -76,7 +95,7 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
     const std::string name(option, std::string_view(option).find(' '));
     expect_refused(here + option, 2, name + " goes with --profile, which simulates devices");
   }
-  for (const char* option : {"--tp 2", "--sp ring", "--ranks 2", "--device cpu", "--threads 1"}) {
+  for (const char* option : {"--tp 2", "--ranks 2", "--device cpu", "--threads 1"}) {
     const std::string name(option, std::string_view(option).find(' '));
     expect_refused(fmt::format("bench trace {} {}", shape(), option), 2,
                    name + " is for this machine, and --profile simulates others");

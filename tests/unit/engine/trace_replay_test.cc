@@ -79,6 +79,8 @@ TEST(TraceReplay, ThreeRequestsByHand) {
   EXPECT_NEAR(s.long_ones.gap.mean, (1.02 + 1.01) / 2, 1e-6);
   EXPECT_NEAR(s.brief.gap.p50, 1.02, 1e-6);
   EXPECT_NEAR(s.kept, 1.0 / 3, 1e-9) << "A is late, B's tokens are";
+  EXPECT_NEAR(s.all.prefill_rate, (200 / 4.40 + 40 / 3.40 + 16 / 1.16) / 3, 1e-9);
+  EXPECT_NEAR(s.all.decode_rate, (2 / (6.43 - 4.40) + 1 / (5.42 - 4.40)) / 2, 1e-9);
   EXPECT_NEAR(s.prefill_rate, 256 / 11.16, 1e-9);
   EXPECT_NEAR(s.decode_rate, 6 / 11.16, 1e-9);
 }

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/error.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/mesh_choice.h"
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/requests/kv_room.h"
 #include "braid/engine/sequence_ranks.h"
@@ -20,7 +22,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kModeTokens = 32768;     // the prompt by which a mode is chosen
 constexpr int64_t kMostContext = 1 << 22;  // tokens of a sequence
 
 // Plans and simulates a set's steps.
@@ -79,27 +80,18 @@ class SetSimulator {
                             tokens, cached, cost)
         .seconds;
   }
+  // The same by the fastest of several meshes.
+  double prompt(std::span<const SequenceMesh> meshes, int64_t tokens, int64_t cached) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const SequenceMesh& mesh : meshes) {
+      least = std::min(least, prompt(mesh, tokens, cached, {}));
+    }
+    return least;
+  }
 
   // Decodes for sequences with keys in equal parts on all ranks.
   double apart(const SequenceMesh& mesh, int64_t sequences, int64_t keys) const {
     return apart_seconds(planner_of(set_, mesh, {}), sequences, keys, CostModel(profile_, set_));
-  }
-
-  SequenceMesh best_mesh() const {
-    std::optional<SequenceMesh> best;
-    double least = 0;
-    for (SpMode mode : {SpMode::ring, SpMode::ulysses}) {
-      try {
-        const SequenceMesh mesh = sequence_mesh(mode, set_, config().Hq, {});
-        const double seconds = prompt(mesh, kModeTokens, 0, {});
-        if (best && seconds >= least) continue;
-        best = mesh;
-        least = seconds;
-      } catch (const Error& error) {  // more ranks than heads
-        if (error.code() != ErrorCode::kInvalidArgument) throw;
-      }
-    }
-    return best.value();
   }
 
  private:
@@ -197,27 +189,30 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
     };
     made.how = fmt::format("weights divided over {}", ranks);
   } else {
-    const SequenceMesh mesh = simulator->best_mesh();
-    probes.prompt = [simulator, mesh](int64_t tokens, int64_t cached) {
-      return simulator->prompt(mesh, std::max<int64_t>(tokens, mesh.ranks()), cached, {});
+    const int64_t Hq = simulator->config().Hq;
+    const std::vector<SequenceMesh> meshes = meshes_of({cluster.sp, {}}, set, Hq);
+    probes.prompt = [simulator, meshes](int64_t tokens, int64_t cached) {
+      return simulator->prompt(meshes, std::max<int64_t>(tokens, meshes[0].ranks()), cached);
     };
+    made.how =
+        fmt::format("{} over {}", cluster.sp ? to_string(*cluster.sp) : "the fastest mode", ranks);
     if (policy.kind == TracePolicyKind::sp_levels) {
-      const SequenceMesh ring = sequence_mesh(SpMode::ring, set, simulator->config().Hq, {});
+      const SequenceMesh ring = sequence_mesh(SpMode::ring, set, Hq, {});
       const KeyLevels levels = key_levels(policy.keep, {}, ranks);
       probes.thinned = [simulator, ring, levels](int64_t tokens) {
         return simulator->prompt(ring, std::max<int64_t>(tokens, ring.ranks()), 0, levels);
       };
+      made.how = fmt::format("thinned ring over {}", ranks);
     }
     if (lanes) {
       probes.decode = [simulator](int64_t sequences, int64_t keys) {
         return simulator->batch(Topology{}, sequences, 1, keys);
       };
     } else {
-      probes.decode = [simulator, mesh](int64_t sequences, int64_t keys) {
+      probes.decode = [simulator, mesh = meshes[0]](int64_t sequences, int64_t keys) {
         return simulator->apart(mesh, sequences, keys);
       };
     }
-    made.how = fmt::format("{} over {}", to_string(mesh.mode), ranks);
   }
   made.times = std::make_unique<SimulatedTimes>(std::move(probes), lanes ? ranks : 1);
   return made;

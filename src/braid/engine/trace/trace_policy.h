@@ -1,11 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "braid/engine/requests/scheduler.h"
 #include "braid/engine/trace/step_times.h"
+#include "braid/parallel/attention/sequence_mesh.h"
 
 namespace braid {
 
@@ -33,6 +35,7 @@ struct TraceCluster {
   double memory_gb = 80;         // per device, for weights, keys and activations
   double activations_gb = 4;     // of these GB, kept for activations
   int64_t max_running = 128;     // requests at once in a set
+  std::optional<SpMode> sp;      // of prompts over ranks; none: the fastest at each length
 };
 
 // A policy on a cluster, ready to replay a trace: the scheduler's limits in a set, and simulated
@@ -41,13 +44,12 @@ struct SimulatedPolicy {
   TracePolicy policy;
   SchedulerConfig scheduler;
   int sets = 1;
-  std::string how;  // "weights divided over 8", "ring over 8"
+  std::string how;  // "weights divided over 8", "ring over 8", "the fastest mode over 8"
   std::unique_ptr<StepTimes> times;
 };
 
 // Fails with kInvalidArgument, naming the option, on sets that do not make up the machines, and as
 // read_model_shape and load_profile do; with kResource where weights leave no room for keys.
-// Prompts over ranks take the mode, ring or ulysses, of the least time at 32,768 tokens.
 SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& policy);
 
 }  // namespace braid

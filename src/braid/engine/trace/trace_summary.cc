@@ -11,15 +11,21 @@ namespace {
 template <class Takes>
 TraceTimes times_of(const TraceReplay& replay, const Takes& takes) {
   TraceTimes times;
-  std::vector<double> first, whole;
+  std::vector<double> first, whole, prefill, decode;
   for (const ReplayedRequest& r : replay.requests) {
     if (r.refused || !takes(r.input)) continue;
     first.push_back(r.first - r.arrival);
     whole.push_back(r.last - r.arrival);
+    prefill.push_back(static_cast<double>(r.input) / first.back());
+    if (r.last > r.first) {
+      decode.push_back(static_cast<double>(r.output - 1) / (r.last - r.first));
+    }
   }
   times.requests = std::ssize(first);
   times.first = spread_of(std::move(first));
   times.whole = spread_of(std::move(whole));
+  times.prefill_rate = spread_of(std::move(prefill)).mean;
+  times.decode_rate = spread_of(std::move(decode)).mean;
   return times;
 }
 

@@ -20,6 +20,9 @@ struct TraceTimes {
   Spread first;  // TTFT: from arrival to the first token
   Spread gap;    // TBT: between two tokens
   Spread whole;  // E2E: from arrival to the last token
+  // Means over requests, in tokens a second: a prompt's tokens over its TTFT; an answer's tokens
+  // behind the first over their time.
+  double prefill_rate = 0, decode_rate = 0;
 };
 
 // Limits within which a request counts as kept; 0: none.
@@ -31,8 +34,8 @@ struct TraceLimits {
 struct TraceSummary {
   TraceTimes all, brief, long_ones;
   int64_t refused = 0;
-  double prefill_rate = 0;  // prompt tokens a second, without the prefix cache's
-  double decode_rate = 0;   // answer tokens a second
+  double prefill_rate = 0;  // prompt tokens a second of the run, without the prefix cache's
+  double decode_rate = 0;   // answer tokens a second of the run
   double kept = 0;          // share of all requests within the limits
   double kept_rate = 0;     // those a second
   double busy = 0;          // share of the sets' time
