@@ -361,7 +361,9 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
       }
     }
     if (mesh_) {
-      result.step_bytes = std::ssize(texts) * sent_bytes(passes_[0]->bound_step(), mesh_->ranks());
+      // A Program by turns has all passes.
+      const int64_t runs = passes_[0]->by_turns() ? 1 : std::ssize(texts);
+      result.step_bytes = runs * sent_bytes(passes_[0]->bound_step(), mesh_->ranks());
     }
     if (!goes_on(Stage::decode, video, request.steps)) return result;
     lap.ms();

@@ -55,8 +55,16 @@ int64_t sent_bytes(const BoundNetwork& network, int ranks) {
   double bytes = 0;
   for (int r = 0; r < ranks && ranks > 1; ++r) {
     const Program& program = network.executor(r).program();
+    const Work work{.extents = program.capacity};
     for (const Op& op : program.ops) {
-      bytes += program.cost(op, {.extents = program.capacity}).wire_bytes;
+      if (op.def->transfers == nullptr) {
+        bytes += program.cost(op, work).wire_bytes;
+        continue;
+      }
+      // Also what an attention stores in other ranks' memory.
+      for (const Transfer& t : op.def->transfers(op.attrs, program.input_types(op), work)) {
+        bytes += t.bytes;
+      }
     }
   }
   return std::llround(bytes);

@@ -33,7 +33,7 @@ void require_finite(std::span<const float> prediction, int64_t step, int64_t ste
 // hands on numbers that are not finite, so that halving finds the first.
 int64_t first_block_beyond(int64_t n, const std::function<bool(int64_t block)>& finite_after);
 
-// Bytes that ranks 0 .. ranks - 1 send each other in a run, by the costs of the plan's ops.
+// Bytes that ranks 0 .. ranks - 1 send each other in a run, by the transfers of the plan's ops.
 int64_t sent_bytes(const BoundNetwork& network, int ranks);
 
 // Whether previews are made: `together` says that decoder and transformer fit the memory. Adds a
