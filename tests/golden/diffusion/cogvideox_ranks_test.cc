@@ -6,10 +6,10 @@
 #include <map>
 
 #include "braid/backend/null/null_backend.h"
-#include "braid/ops/linear.h"
 #include "braid/parallel/sequence_parallel.h"
 #include "braid/schedule/strategies/registry.h"
 #include "golden/diffusion/impossible.h"
+#include "golden/diffusion/linear_rows.h"
 #include "golden/diffusion/video_case.h"
 
 namespace braid::golden {
@@ -165,39 +165,64 @@ TEST(CogVideoXAuto, NeedsAProfile) {
                Error);
 }
 
-// At the full size: rows of each linear, over all ranks, are text and video once.
+// At the full size, in every mode: rows of each linear, over all ranks, are text and video once for
+// each pass of guidance. Passes run on the same ranks, or each on its own group of ranks.
 TEST(CogVideoXRows, EachTokenPassesEachLinearOnce) {
   const WeightDtype bf16 = [](std::string_view) { return DType::bf16; };
-  for (bool rotary : {false, true}) {
+  const int64_t video = 5 * 15 * 23;
+  for (int64_t heads : {30, 48}) {
     CogVideoXConfig config;
     config.blocks = 1;
-    config.rotary = rotary;
-    for (int P : {2, 3, 4, 8}) {
-      for (int64_t text : {1, 77, 226, 511}) {
-        const int64_t video = 13 * 15 * 23;
-        const Program program = cogvideox_step(config, {.text = text, .tokens = video}, bf16);
-        const SequenceMesh mesh =
-            sequence_mesh(SpMode::ring, {.machines = 1, .devices = P}, config.heads);
-        std::map<std::string, int64_t> rows;
-        for (const RankProgram& rank :
-             lower(program, row_parallel(program, mesh, {{"text"}, {"latents", "positions"}}))) {
-          int64_t of_rank = 0;
-          for (const Op& op : rank.program.ops) {
-            if (op.def != &ops::kLinear) continue;
-            const std::string& weight = rank.program.value(op.inputs[1]).name;
-            const int64_t n = rank.program.value(op.inputs[0]).type.shape[0];
-            rows[weight] += n;
-            if (weight == "transformer_blocks.0.ff.net.2.weight") of_rank += n;
+    config.heads = heads;
+    config.rotary = heads == 48;
+    for (int64_t text : {1, 77, 226, 511, 512}) {
+      for (int64_t passes : {1, 2}) {
+        const CogVideoXShape shape{
+            .texts = passes, .text = text, .tokens = video, .passes = passes > 1};
+        const Program program = cogvideox_step(config, shape, bf16);
+        std::vector<std::vector<std::string>> parts = {{"text"}, {"latents", "positions"}};
+        if (shape.passes) parts[0] = {"text.0", "text.1"};
+        for (const SequenceMesh& mesh : meshes_of_every_mode(heads)) {
+          SCOPED_TRACE(testing::Message()
+                       << to_string(mesh.mode) << ", " << to_string(mesh.topology) << ", text "
+                       << text << ", passes " << passes);
+          const LinearRows rows = linear_rows(lower(program, row_parallel(program, mesh, parts)));
+          EXPECT_LE(rows.most.at("transformer_blocks.0.ff.net.2.weight"),
+                    passes * ceil_div(text + video, mesh.ranks()));
+          for (const char* weight : {"attn1.to_q", "attn1.to_out.0", "ff.net.0.proj", "ff.net.2"}) {
+            EXPECT_EQ(rows.all.at(fmt::format("transformer_blocks.0.{}.weight", weight)),
+                      passes * (text + video));
           }
-          EXPECT_LE(of_rank, ceil_div(text + video, P));
+          EXPECT_EQ(rows.all.at("patch_embed.proj.weight"), video);  // the same for all passes
+          EXPECT_EQ(rows.all.at("proj_out.weight"), passes * video);
         }
-        for (const char* weight : {"attn1.to_q", "attn1.to_out.0", "ff.net.0.proj", "ff.net.2"}) {
-          EXPECT_EQ(rows.at(fmt::format("transformer_blocks.0.{}.weight", weight)), text + video);
-        }
-        EXPECT_EQ(rows.at("patch_embed.proj.weight"), video);
-        EXPECT_EQ(rows.at("proj_out.weight"), video);
       }
     }
+  }
+}
+
+// The Programs that two groups of cfg ranks run: each text passes each linear of one group once.
+TEST(CogVideoXRows, EachGroupComputesOneText) {
+  const DiffusersFolder folder(tiny_pipeline("video"));
+  const CogVideoXConfig config = read_cogvideox_config(folder.config("transformer"));
+  const std::vector<int64_t> timesteps = {500};
+  const VideoGrid grid{1, 3, 5};
+  for (SpMode mode : kSpModes) {
+    std::map<std::string, int64_t> rows;
+    for (int group : {0, 1}) {
+      const std::vector<float> text(static_cast<size_t>(9 * config.text_dim), 0.1f * group);
+      CogVideoXTransformer transformer(
+          folder.config("transformer"), folder.weights("transformer"),
+          {.threads = 1, .mesh = sequence_mesh(mode, {.devices = 2}, config.heads)});
+      transformer.begin({.grid = grid, .text_states = text, .timesteps = timesteps});
+      std::vector<RankProgram> ranks(2);
+      for (int r : {0, 1}) {
+        ranks[static_cast<size_t>(r)].program = transformer.bound_step().executor(r).program();
+      }
+      for (const auto& [weight, n] : linear_rows(ranks).all) rows[weight] += n;
+    }
+    EXPECT_EQ(rows.at("transformer_blocks.1.attn1.to_q.weight"), 2 * (9 + grid.tokens()));
+    EXPECT_EQ(rows.at("transformer_blocks.1.attn1.to_out.0.weight"), 2 * (9 + grid.tokens()));
   }
 }
 

@@ -7,11 +7,11 @@
 #include <random>
 
 #include "braid/engine/diffusion/flux_transformer.h"
-#include "braid/ops/linear.h"
 #include "braid/parallel/sequence_parallel.h"
 #include "golden/diffusion/case.h"
 #include "golden/diffusion/differences.h"
 #include "golden/diffusion/impossible.h"
+#include "golden/diffusion/linear_rows.h"
 
 namespace braid::golden {
 namespace {
@@ -118,38 +118,30 @@ TEST(FluxMeshes, OneAfterAnotherOnTheSameRanks) {
   }
 }
 
-// At the full size: rows of each linear, over all ranks, are the tokens that it is for.
+// At the full size, in every mode: rows of each linear, over all ranks, are the tokens that it is
+// for.
 TEST(FluxRows, EachTokenPassesEachLinearOnce) {
   const WeightDtype bf16 = [](std::string_view) { return DType::bf16; };
   FluxConfig config;
   config.blocks = 1;
   config.single_blocks = 1;
-  for (int P : {2, 3, 4, 8}) {
-    for (int64_t text : {1, 77, 226, 511, 512}) {
-      for (int64_t image : {63 * 63, 52 * 76, 4096}) {
-        const Program program = flux_step(config, {.text = text, .image = image}, bf16);
-        const SequenceMesh mesh =
-            sequence_mesh(SpMode::ring, {.machines = 1, .devices = P}, config.heads);
-        const auto ranks =
-            lower(program, row_parallel(program, mesh, {{"text"}, {"latents", "rope"}}));
-        std::map<std::string, int64_t> rows;
-        for (const RankProgram& rank : ranks) {
-          int64_t of_rank = 0;
-          for (const Op& op : rank.program.ops) {
-            if (op.def != &ops::kLinear) continue;
-            const std::string& weight = rank.program.value(op.inputs[1]).name;
-            const int64_t n = rank.program.value(op.inputs[0]).type.shape[0];
-            rows[weight] += n;
-            if (weight == "single_transformer_blocks.0.proj_mlp.weight") of_rank = n;
-          }
-          EXPECT_LE(of_rank, ceil_div(text + image, P));
-        }
-        EXPECT_EQ(rows.at("transformer_blocks.0.ff_context.net.2.weight"), text);
-        EXPECT_EQ(rows.at("transformer_blocks.0.attn.add_q_proj.weight"), text);
-        EXPECT_EQ(rows.at("transformer_blocks.0.ff.net.2.weight"), image);
-        EXPECT_EQ(rows.at("x_embedder.weight"), image);
-        EXPECT_EQ(rows.at("proj_out.weight"), image);
-        EXPECT_EQ(rows.at("single_transformer_blocks.0.proj_out.weight"), text + image);
+  for (int64_t text : {1, 77, 226, 511, 512}) {
+    for (int64_t image : {63 * 63, 52 * 76, 4096}) {
+      const Program program = flux_step(config, {.text = text, .image = image}, bf16);
+      for (const SequenceMesh& mesh : meshes_of_every_mode(config.heads)) {
+        SCOPED_TRACE(testing::Message() << to_string(mesh.mode) << ", " << to_string(mesh.topology)
+                                        << ", text " << text << ", image " << image);
+        const LinearRows rows = linear_rows(
+            lower(program, row_parallel(program, mesh, {{"text"}, {"latents", "rope"}})));
+        EXPECT_LE(rows.most.at("single_transformer_blocks.0.proj_mlp.weight"),
+                  ceil_div(text + image, mesh.ranks()));
+        const auto& all = rows.all;
+        EXPECT_EQ(all.at("transformer_blocks.0.ff_context.net.2.weight"), text);
+        EXPECT_EQ(all.at("transformer_blocks.0.attn.add_q_proj.weight"), text);
+        EXPECT_EQ(all.at("transformer_blocks.0.ff.net.2.weight"), image);
+        EXPECT_EQ(all.at("x_embedder.weight"), image);
+        EXPECT_EQ(all.at("proj_out.weight"), image);
+        EXPECT_EQ(all.at("single_transformer_blocks.0.proj_out.weight"), text + image);
       }
     }
   }
