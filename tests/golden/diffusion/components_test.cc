@@ -197,7 +197,9 @@ TEST(Components, TakeEveryTensorOfTheFullSize) {
     for (const Value& value : program.values) {
       if (value.kind != ValueKind::weight) continue;
       const Shape& shape = value.type.shape;
-      found.emplace(value.name, std::vector<int64_t>(shape.begin(), shape.end()));
+      EXPECT_TRUE(
+          found.emplace(value.name, std::vector<int64_t>(shape.begin(), shape.end())).second)
+          << value.name << " is read twice";
     }
     std::map<std::string, std::vector<int64_t>> want = models.at(name).at("tensors");
     std::erase_if(want, [&](const auto& tensor) { return ignores(tensor.first); });
