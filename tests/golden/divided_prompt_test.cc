@@ -104,6 +104,21 @@ TEST_P(DividedPrompt, GreedyTokensAreThoseOfOneRank) {
   }
 }
 
+// A rank's cache of its own keys has room for several whole sequences: rank 0 takes its part alone.
+TEST_P(DividedPrompt, KeysThatStayApartGiveTheSame) {
+  Runner one(loaded_->model, {.cache = kCache});
+  for (int P : {2, 3}) {
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    RunnerConfig c = config(P);
+    c.sp->apart = true;
+    c.cache.pages_per_sequence = 4;
+    Runner ranks(loaded_->model, c);
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
+    if (HasFatalFailure()) return;
+    expect_taken_or_refused(ranks.explain());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, DividedPrompt,
                          testing::ValuesIn(random_models_without({"kv_lora_rank"})),
                          [](const auto& info) { return info.param; });

@@ -130,10 +130,9 @@ PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
                                   .pages_per_sequence = pages,
                                   .kv_dtype = cache_.kv_dtype,
                                   .activations = cache_.activations});
-  // Where a rank's cache takes a whole sequence, rank 0 decodes alone.
-  const DividedKeys keys{.pages = cache_.pages,
-                         .page_size = cache_.page_size,
-                         .all_on_first = cache_.pages >= cache_.pages_per_sequence};
+  // Where caches are for all keys, rank 0 decodes alone.
+  const DividedKeys keys{
+      .pages = cache_.pages, .page_size = cache_.page_size, .all_on_first = !cache_.apart};
   return plan_lowered(strategy, lower_divided_prompt(program, ranks(), keys), {&micro_batch, 1},
                       model);
 }

@@ -26,6 +26,7 @@ struct CacheShape {
   int64_t pages_per_sequence = 0;
   DType kv_dtype = DType::f16;
   DType activations = DType::f32;  // f32 on a CPU, bf16 on a GPU
+  bool apart = false;              // of a rank's own keys alone (rank_cache), else of all keys
 };
 
 // A forward pass as a verified plan, lowered and fused, not yet bound.

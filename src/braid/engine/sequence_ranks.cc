@@ -59,6 +59,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
 
 CacheShape rank_cache(CacheShape cache, int ranks) {
   cache.pages = ceil_div(cache.pages, int64_t{ranks});
+  cache.apart = true;
   return cache;
 }
 

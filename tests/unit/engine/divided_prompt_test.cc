@@ -10,6 +10,7 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/context_key.h"
 #include "braid/engine/prompt_candidate.h"
+#include "braid/engine/sequence_ranks.h"
 #include "braid/model/model_shape.h"
 #include "braid/ops/join_sequence.h"
 #include "braid/ops/one_sided.h"
@@ -23,8 +24,9 @@ constexpr int64_t kPageSize = 64;
 
 class Plans {
  public:
-  // With caches of `pages` for sequences of at most 64 pages.
-  Plans(int ranks, int layers, int64_t pages = 64) {
+  // With room for `pages` in all, or `apart`: on each rank for its share of them. A sequence has at
+  // most 64 pages.
+  Plans(int ranks, int layers, int64_t pages = 64, bool apart = false) {
     shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
     shape_.config.layers = layers;
     shape_.config.windows.resize(layers);
@@ -34,7 +36,8 @@ class Plans {
                            .kv_dtype = DType::bf16,
                            .activations = DType::bf16};
     const Topology topology{.devices = ranks};
-    planner_.emplace([this](const ForwardShape& s) { return shape_.forward(s); }, cache,
+    planner_.emplace([this](const ForwardShape& s) { return shape_.forward(s); },
+                     apart ? rank_cache(cache, ranks) : cache,
                      std::vector(static_cast<size_t>(ranks), &backend_.catalog()), topology);
     cost_.emplace(load_profile("h100"), topology);
   }
@@ -133,17 +136,25 @@ void expect_each_key_once(const std::vector<const Program*>& programs,
   }
 }
 
+// Rank 0 takes every key where it may decode alone. A rank that keeps its own keys alone takes no
+// others, however many sequences its cache has room for.
 TEST(DividedPrompt, EachKeyReachesItsRanksOnce) {
+  constexpr int64_t kPages = 64;  // of a sequence
+  struct Caches {
+    int64_t pages;
+    bool apart;
+  };
   for (int P : {2, 3, 4, 5, 8}) {
-    for (int64_t n : {int64_t{P}, 37L, 512L}) {
-      for (bool apart : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} tokens on {} ranks{}", n, P, apart ? ", apart" : ""));
-        const PlannedForward made = Plans(P, 4, apart ? ceil_div(64, P) : 64).divided(n);
+    for (const Caches c : {Caches{kPages, false}, {kPages, true}, {P * kPages, true}}) {
+      for (int64_t n : {int64_t{P}, 37L, 512L}) {
+        SCOPED_TRACE(fmt::format("{} tokens on {} ranks, {} pages{}", n, P, c.pages,
+                                 c.apart ? ", apart" : ""));
+        const PlannedForward made = Plans(P, 4, c.pages, c.apart).divided(n);
         std::vector<const Program*> programs;
         std::vector<int64_t> taken;
         for (int r = 0; r < P; ++r) {
           programs.push_back(&made.programs[r]);
-          taken.push_back(r == 0 && !apart ? n : even_part(n, P, r).size());
+          taken.push_back(r == 0 && !c.apart ? n : even_part(n, P, r).size());
         }
         expect_each_key_once(programs, taken);
       }
