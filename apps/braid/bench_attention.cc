@@ -94,9 +94,9 @@ bool on_gpus(const AttentionBench& o) {
 std::string title_line(const AttentionBench& o, const Topology& topology) {
   const char* const emulated = topology.machines > 1 && !o.job ? ", machines emulated" : "";
   return fmt::format(
-      "{}: {} tokens + {} joint, {} heads ({} KV) of {}, batch {}{}, on {}x{} ranks{}, {}\n",
-      o.shape, o.tokens, o.text, o.heads, o.kv_heads > 0 ? o.kv_heads : o.heads, o.head_dim,
-      o.batch, o.causal ? ", causal" : "", topology.machines, topology.devices,
+      "{}: {} tokens + {} joint, {} heads ({} KV) of {}, batch {}{}, on {} ranks{}, {}\n", o.shape,
+      o.tokens, o.text, o.heads, o.kv_heads > 0 ? o.kv_heads : o.heads, o.head_dim, o.batch,
+      o.causal ? ", causal" : "", sizes_of(topology),
       o.job ? fmt::format(" of {} processes", o.job->processes()) : "",
       on_gpus(o)          ? fmt::format("measured on GPUs{}, bf16", emulated)
       : o.profile.empty() ? fmt::format("measured on CPU ranks of {} thread{}{}", o.threads,
@@ -250,7 +250,7 @@ void bench_attention(AttentionBench o) {
       fail(ErrorCode::kInvalidArgument, "--cluster {}: it has no profile to predict from",
            o.cluster);
     }
-    o.machines = to_string(cluster->topology());
+    o.machines = sizes_of(cluster->topology());
     o.profile = cluster->profile->name;
   }
   const bool predicted = !o.profile.empty() && !on_gpus(o);
@@ -341,8 +341,9 @@ void add_bench_attention(CLI::App& bench) {
                    "that the sequences are divided into, for --schedule")
       ->capture_default_str();
   command->add_flag("--causal", o->causal, "causal mask, zigzag layout");
-  command->add_option("--machines", o->machines,
-                      "MACHINESxDEVICES; else one machine, of --device's GPUs or of two ranks");
+  command->add_option(
+      "--machines", o->machines,
+      "[RACKSx]MACHINESxDEVICES; else one machine, of --device's GPUs or of two ranks");
   command
       ->add_option("--cluster", o->cluster,
                    "a cluster's description: predict for its machines by its profile")

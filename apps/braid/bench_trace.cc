@@ -237,8 +237,9 @@ void add_cluster(CLI::App& command, BenchTraceOptions& o) {
   };
   add("--profile", c.profile, "of a device: a name or a .json file; without, this machine runs");
   add("--config", c.config, "the model's config.json: no weights are needed (bf16)");
-  add("--machines", c.machines, "MACHINESxDEVICES")->capture_default_str();
-  add("--set", c.set, "MACHINESxDEVICES that compute a step together")->capture_default_str();
+  add("--machines", c.machines, "[RACKSx]MACHINESxDEVICES")->capture_default_str();
+  add("--set", c.set, "[RACKSx]MACHINESxDEVICES that compute a step together")
+      ->capture_default_str();
   add("--memory", c.memory_gb, "GB that a device has for the model")->capture_default_str();
   add("--max-running", c.max_running, "requests of a set at once")->capture_default_str();
   add("--policy", o.policies, "chunked, sp, sp-apart, sp-levels, with commas: see the footer")

@@ -70,6 +70,12 @@ std::string decode_text(const StepPlans& all, bool explain) {
   return text;
 }
 
+std::string racks_text(const SimulatedPlan& plan) {
+  if (plan.step.rack_bytes == 0) return "";
+  return fmt::format("{:.2f} MB of {:.2f} MB on the wire go between racks\n",
+                     1e-6 * plan.step.rack_bytes, 1e-6 * plan.wire_bytes());
+}
+
 std::string text_report(const StepPlans& all) {
   const SimulatedPlan& plan = all.chosen();
   const MemoryPlan& memory = plan.schedule().memory;
@@ -78,14 +84,14 @@ std::string text_report(const StepPlans& all) {
       "{}\n{} on {} ranks: {} launches, {} micro-batches, schedule {:016x}\n"
       "{}activations of a rank: arena {:.2f} MiB ({:.2f} live at most), sequential {:.2f} MiB\n"
       "simulated on {}: {:.3f} ms, sequential {:.3f} ms, without communication {:.3f} ms\n"
-      "{}{}\n",
+      "{}{}{}\n",
       strategies_text(all), plan.strategy->name(), all.ranks(), plan.schedule().num_launches(),
       plan.schedule().micro_batches.size(), hash_of(plan.schedule()),
       experts.empty() ? "" : experts + "\n", static_cast<double>(memory.arena_bytes) / (1 << 20),
       static_cast<double>(memory.live_bytes) / (1 << 20),
       static_cast<double>(all.sequential().schedule().memory.arena_bytes) / (1 << 20),
       all.profile().name, 1e3 * plan.step.seconds, 1e3 * all.sequential().step.seconds,
-      1e3 * all.without_communication(), loss_text(plan, all.sequential()),
+      1e3 * all.without_communication(), racks_text(plan), loss_text(plan, all.sequential()),
       to_string(all.gain_of(plan)));
 }
 
@@ -161,7 +167,7 @@ void add_plan(CLI::App& app) {
                       "divides the prompt's tokens over the ranks instead: ring, ulysses, usp, tas "
                       "or torus; --schedule is then sequence_parallel by default");
   command->add_option("--machines", o->step.machines,
-                      "MACHINESxDEVICES, in place of --tp or of as many");
+                      "[RACKSx]MACHINESxDEVICES, in place of --tp or of as many");
   command->add_option("--profile", o->step.profile, "of the device: a name or a .json file")
       ->capture_default_str();
   auto* cluster = command->add_option("--cluster", o->cluster,

@@ -38,6 +38,12 @@ int64_t rank_tokens(const PromptCandidate& c, int64_t tokens) {
   return std::min(ceil_div(tokens, int64_t{parts}), kRankTokens);
 }
 
+// "8"; over several racks "8 (2x1x4)".
+std::string ranks_of(const PromptCandidate& c) {
+  return c.topology.racks > 1 ? fmt::format("{} ({})", c.ranks(), sizes_of(c.topology))
+                              : std::to_string(c.ranks());
+}
+
 // `note`: "taken", or why not.
 std::string row(const PromptPlan& plan, int64_t tokens, const PromptCandidate& c,
                 const std::string& note) {
@@ -45,8 +51,8 @@ std::string row(const PromptPlan& plan, int64_t tokens, const PromptCandidate& c
   const bool known = c.seconds > 0;
   return table_row(
       kColumns,
-      {std::to_string(tokens), std::to_string(c.ranks()), c.name(),
-       known ? std::to_string(c.steps) : "-", known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
+      {std::to_string(tokens), ranks_of(c), c.name(), known ? std::to_string(c.steps) : "-",
+       known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
        known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
        known ? gb(c.rank_bytes) : "-", known ? gb(c.weight_bytes) : "-",
        known ? gb(c.key_bytes) : "-",
@@ -71,6 +77,10 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
                     {"wire_bytes", c.wire_bytes},
                     {"taken", &c == &plan.taken()},
                     {"decodes_fastest", &c == &plan.decodes_fastest()}});
+    if (c.topology.racks > 1) {
+      rows.back()["machines"] = sizes_of(c.topology);
+      rows.back()["rack_bytes"] = c.rack_bytes;
+    }
     if (!c.refused.empty()) rows.back()["refused"] = c.refused;
   }
   return {{"tokens", tokens}, {"candidates", std::move(rows)}};
@@ -113,7 +123,7 @@ void add_plan_prompt(CLI::App& plan) {
       ->default_str("4096,32768,131072");
   command->add_option("--depth", o->request.cached, "tokens in the KV cache before")
       ->capture_default_str();
-  command->add_option("--machines", o->request.machines, "MACHINESxDEVICES that are free")
+  command->add_option("--machines", o->request.machines, "[RACKSx]MACHINESxDEVICES that are free")
       ->capture_default_str();
   command->add_option("--memory", o->request.memory_gb, "GB that a device has for the model")
       ->capture_default_str();

@@ -42,9 +42,10 @@ void SequenceOptions::add_to(CLI::App& command) {
   command.add_option("--ranks", ranks_, "with --sp: ranks (default: one for each GPU of --device)")
       ->group(kRanks);
   command
-      .add_option("--machines", machines_,
-                  "MACHINESxDEVICES in place of --tp, or with --sp of --ranks; machines are "
-                  "emulated")
+      .add_option(
+          "--machines", machines_,
+          "[RACKSx]MACHINESxDEVICES in place of --tp, or with --sp of --ranks; machines are "
+          "emulated")
       ->group(kEmulation);
   degrees_.add_to(command, "with --sp: ");
   command
@@ -56,8 +57,8 @@ void SequenceOptions::add_to(CLI::App& command) {
   command
       .add_option(
           "--levels", levels_,
-          "with --keep: ranks of the group of each level, near ones first: 2,8 (default: all "
-          "ranks are one)")
+          "with --keep: ranks of the group of each level, near ones first: 2,8 (default: one "
+          "level; for several shares a machine, a rack, all)")
       ->type_name(kNumbers)
       ->group(kRanks);
   command

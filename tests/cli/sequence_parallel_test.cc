@@ -37,7 +37,7 @@ TEST_F(SequenceParallelCliTest, PerplexityAndTextAreThoseOfOneRank) {
         "--sp usp --machines 2x2 --ulysses-degree 2", "--sp tas --machines 2x2 --ring-degree 2",
         "--sp torus --ranks 4 --torus-degree 2 --ulysses-degree 2 --schedule overlap",
         "--sp torus --ranks 2 --torus-degree 2 --schedule sequence_parallel", "--sp ring --ranks 1",
-        "--sp ring --ranks 2 --link-gbps 1"}) {
+        "--sp ring --machines 2x2x1", "--sp ring --ranks 2 --link-gbps 1"}) {
     SCOPED_TRACE(sp);
     const Outcome o = braid(fmt::format("{} --threads 1 {}", score, sp));
     ASSERT_EQ(o.status, 0) << o.err;
@@ -72,6 +72,10 @@ TEST_F(SequenceParallelCliTest, ExplainsAndTracesWhatRan) {
   EXPECT_THAT(o.err, HasSubstr("keys: 256 slots on each rank, 512 together"));
   EXPECT_THAT(o.err, HasSubstr("1 tokens of 1 sequences to the keys on 2 ranks"));
   EXPECT_THAT(o.err, HasSubstr("tokens over 2 ranks"));
+  const Outcome racks = braid("run -m " + gguf() + " -p '3 and 9, 4 and 16, 5' -n 1 --threads 1 " +
+                              "--sp ring --machines 2x2x1 --explain");
+  ASSERT_EQ(racks.status, 0) << racks.err;
+  EXPECT_THAT(racks.err, HasSubstr("sequences over 4 ranks in 2 racks: ring attention"));
   for (const char* stage : {"attn.pull_q1: comm pull, compute segment_attention",
                             "attn.pull_kv1: comm pull, compute segment_attention",
                             "attn.attend: compute segment_attention", "attn.push_o: comm push"}) {
@@ -190,6 +194,7 @@ TEST_F(SequenceParallelCliTest, WhatDoesNotGoTogetherGetsOneLine) {
   expect_refused(run + "--ranks 2", 2, "--ranks goes with --sp");
   expect_refused(run + "--tp 2 --machines 3x1", 2, "--tp is 2, --machines 3x1 are 3");
   expect_refused(run + "--machines 2", 2, "MACHINESxDEVICES");
+  expect_refused(run + "--machines 2x1x1x1", 2, "machines '2x1x1x1': wanted MACHINESxDEVICES");
   expect_refused(run + "--sp ring", 2, "--ranks N says how many");
   expect_refused(run + "--sp ring --ranks 2 --tp 2", 2, "--sp and --tp");
   expect_refused(run + "--sp spiral --ranks 2", 2, "'spiral': there are ring, ulysses");

@@ -20,7 +20,8 @@ void require_same(const ClusterDescription& cluster, std::string_view what,
 }  // namespace
 
 Topology ClusterDescription::topology() const {
-  return {.machines = machines, .devices = ranks_count() / machines, .mapped = mapped};
+  return {
+      .machines = machines, .devices = ranks_count() / machines, .racks = racks, .mapped = mapped};
 }
 
 void require_alike(const ClusterDescription& cluster) {

@@ -29,6 +29,7 @@ struct RankDescription {
 struct ClusterDescription {
   std::vector<RankDescription> ranks;  // [ranks], machine by machine
   int machines = 1;                    // of equal size
+  int racks = 1;                       // of equal size; they divide the machines
   bool mapped = false;                 // kernels store into the memory of their machine's ranks
   std::optional<Profile> profile;      // process 0's, by which `auto` prices
   std::string schedule = "sequential";

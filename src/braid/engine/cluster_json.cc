@@ -140,6 +140,10 @@ void require_equal_machines(const ClusterDescription& cluster, const std::string
     fail(ErrorCode::kMalformed, "{}: {} ranks do not divide over {} machines", origin,
          cluster.ranks_count(), cluster.machines);
   }
+  if (cluster.machines % cluster.racks != 0) {
+    fail(ErrorCode::kMalformed, "{}: {} machines do not divide over {} racks", origin,
+         cluster.machines, cluster.racks);
+  }
 }
 
 }  // namespace
@@ -168,6 +172,7 @@ std::string to_json(const ClusterDescription& c) {
     if (degrees.ulysses) sp["ulysses"] = *degrees.ulysses;
     if (degrees.ring) sp["ring"] = *degrees.ring;
   }
+  if (c.racks > 1) root["racks"] = c.racks;
   if (c.profile) root["profile"] = Json::parse(to_json(*c.profile));
   return root.dump(2) + "\n";
 }
@@ -175,12 +180,13 @@ std::string to_json(const ClusterDescription& c) {
 ClusterDescription parse_cluster(std::string_view json, const std::string& origin) {
   const JsonObject root(origin, parse_json(json, origin));
   const Fields f(root, origin,
-                 {"format", "ranks", "machines", "mapped", "model", "schedule", "ep", "dp",
+                 {"format", "ranks", "machines", "racks", "mapped", "model", "schedule", "ep", "dp",
                   "expert_memory", "communication", "cache", "sequence", "profile"});
   f.number("format", kFormat, kFormat);
   ClusterDescription c;
   read_ranks(root, origin, c.ranks);
   c.machines = static_cast<int>(f.number_or("machines", 1, 1, c.ranks_count()));
+  c.racks = static_cast<int>(f.number_or("racks", 1, 1, c.machines));
   require_equal_machines(c, origin);
   c.mapped = root.get_or("mapped", false);
   c.model = f.text_or("model", "");

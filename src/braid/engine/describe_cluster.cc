@@ -79,6 +79,7 @@ ClusterDescription gather(const RunnerConfig& c, const RankDescription& mine) {
 ClusterDescription described(const RunnerConfig& c, const RankDescription& rank) {
   return {.ranks = std::vector<RankDescription>(std::max(c.tp, 1), rank),
           .machines = c.links.machines,
+          .racks = c.links.racks,
           .mapped = topology_of(c).mapped,
           .profile = c.profile,
           .schedule = c.strategy ? c.strategy->name() : c.schedule,
@@ -104,6 +105,7 @@ RunnerConfig runner_of(const ClusterDescription& cluster) {
                     .profile = cluster.profile,
                     .communication = cluster.communication};
   c.links.machines = cluster.machines;
+  c.links.racks = cluster.racks;
   return c;
 }
 

@@ -36,10 +36,10 @@ std::vector<SequenceMesh> meshes_of(const SequenceParallel& sp, const Topology& 
       return degree ? fmt::format("{}", *degree) : "any";
     };
     fail(ErrorCode::kInvalidArgument,
-         "sp 'auto': no mode divides {}x{} ranks and {} query heads with torus degree {}, ulysses "
+         "sp 'auto': no mode divides {} ranks and {} query heads with torus degree {}, ulysses "
          "degree {}, ring degree {}",
-         topology.machines, topology.devices, q_heads, say(sp.degrees.torus),
-         say(sp.degrees.ulysses), say(sp.degrees.ring));
+         sizes_of(topology), q_heads, say(sp.degrees.torus), say(sp.degrees.ulysses),
+         say(sp.degrees.ring));
   }
   return meshes;
 }

@@ -3,6 +3,7 @@
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/limits.h"
+#include "braid/engine/link_topology.h"
 #include "braid/engine/profile_choice.h"
 #include "braid/engine/step_planners.h"
 
@@ -64,7 +65,8 @@ ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& note
     fail(ErrorCode::kUnsupported, "--dp {} does not go with --sp", engine.dp);
   }
   if (request.sequence) request.sequence->apply(engine, gpus.gpus);
-  if (engine.sp) check_keep(*engine.sp, engine.tp);  // before anything is measured
+  if (engine.sp)
+    check_keep(*engine.sp, topology_of(engine.links, engine.tp));  // before anything is measured
   const DeviceChoice device = choose_device(request.device, engine.job ? 1 : engine.tp, gpus);
   engine.device = device.device;
   if (request.sequence) request.sequence->choose_schedule(engine);

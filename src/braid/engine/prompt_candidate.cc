@@ -21,16 +21,19 @@ Work prompt_work(int64_t tokens, int64_t cached) {
 
 std::vector<Topology> parts_of(const Topology& all) {
   std::vector<Topology> found;
-  const auto add = [&](int machines, int devices) {
+  const int rack = all.machines / all.racks;  // machines
+  const auto add = [&](int racks, int machines, int devices) {
     Topology t = all;
+    t.racks = racks;
     t.machines = machines;
     t.devices = devices;
     found.push_back(t);
   };
   for (int n = 1; n <= all.devices; ++n) {
-    if (all.devices % n == 0) add(1, n);
+    if (all.devices % n == 0) add(1, 1, n);
   }
-  for (int n = 2; n <= all.machines; ++n) add(n, all.devices);
+  for (int n = 2; n <= rack; ++n) add(1, n, all.devices);
+  for (int n = 2; n <= all.racks; ++n) add(n, n * rack, all.devices);
   return found;
 }
 
@@ -38,6 +41,7 @@ void PromptCandidate::add(const PromptCandidate& step) {
   ++steps;
   seconds += step.seconds;
   wire_bytes += step.wire_bytes;
+  rack_bytes += step.rack_bytes;
   if (step.rank_bytes <= rank_bytes) return;
   rank_bytes = step.rank_bytes;
   weight_bytes = step.weight_bytes;
@@ -55,6 +59,7 @@ std::string PromptCandidate::name() const {
 void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step) {
   made.seconds = step.seconds;
   made.wire_bytes = std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
+  made.rack_bytes = step.rack_bytes;
   for (size_t r = 0; r < planned.programs.size(); ++r) {
     double weights = 0, keys = 0;
     for (const Value& value : planned.programs[r].values) {

@@ -17,7 +17,7 @@ enum class PromptDivision : uint8_t {
 };
 
 // The ranks that may share a prompt, neighbours first: one; parts that divide a machine evenly;
-// several whole machines.
+// several whole machines of one rack; several whole racks.
 std::vector<Topology> parts_of(const Topology& all);
 
 // A rank's tokens in a step of a long prompt: an 8B model's activations take some 65 KB a token.
@@ -33,6 +33,7 @@ struct PromptCandidate {
   double rank_bytes = 0;                   // weights, keys and activations of the fullest rank
   double weight_bytes = 0, key_bytes = 0;  // of the same rank
   double wire_bytes = 0;                   // of all ranks
+  double rack_bytes = 0;                   // of these, between racks
   int steps = 1;
   double token_seconds = 0;  // simulated, of a token behind the prompt; 0: unknown
   std::string refused;       // reason against the candidate; empty: none

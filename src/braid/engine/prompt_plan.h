@@ -12,7 +12,7 @@ struct PromptRequest {
   std::string model;             // path of a model, or
   std::string config;            // of a config.json in Hugging Face's form: bf16 weights
   std::string profile = "h200";  // of the device: a name or a .json file
-  std::string machines = "1x8";  // MACHINESxDEVICES that are free
+  std::string machines = "1x8";  // [RACKSx]MACHINESxDEVICES that are free
   int64_t tokens = 32768;        // of the prompt
   int64_t cached = 0;            // earlier tokens with present keys
   double memory_gb = 80;         // that a device has for weights, keys and activations

@@ -265,10 +265,13 @@ void SequenceRanks::record_loop(std::span<const int32_t> pages, int64_t from) {
 
 std::vector<std::string> SequenceRanks::explain() const {
   const SequenceMesh& mesh = over_ranks().mesh();
-  std::vector<std::string> lines = {
-      choice_ ? fmt::format("sequences over {} ranks: as each prompt's length asks", P_)
-              : fmt::format("sequences over {} ranks: {} attention, {}", P_, to_string(mesh.mode),
-                            to_string(mesh.degrees))};
+  const int racks = mesh.topology.racks;
+  const std::string over = fmt::format("sequences over {} ranks{}", P_,
+                                       racks > 1 ? fmt::format(" in {} racks", racks) : "");
+  std::vector<std::string> lines = {choice_ ? over + ": as each prompt's length asks"
+                                            : fmt::format("{}: {} attention, {}", over,
+                                                          to_string(mesh.mode),
+                                                          to_string(mesh.degrees))};
   if (choice_) std::ranges::move(choice_->explain(), std::back_inserter(lines));
   if (apart_) {
     const CacheShape cache = rank_cache(shape_, P_);

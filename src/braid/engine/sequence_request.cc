@@ -12,6 +12,7 @@ void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
     }
     engine.tp = topology.ranks();
     engine.links.machines = topology.machines;
+    engine.links.racks = topology.racks;
     return;
   }
   if (tp_named) {
@@ -44,6 +45,7 @@ void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
   engine.sp = sp;
   engine.tp = topology.ranks();
   engine.links.machines = topology.machines;
+  engine.links.racks = topology.racks;
 }
 
 void SequenceRequest::choose_schedule(EngineConfig& engine) const {

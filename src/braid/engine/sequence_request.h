@@ -12,7 +12,7 @@ namespace braid {
 struct SequenceRequest {
   std::string mode;          // ring, ulysses, usp, tas, torus or auto; empty: none
   std::optional<int> ranks;  // for `mode`; none: the device's GPUs, or all of this machine's
-  std::string machines;      // MACHINESxDEVICES, replaces tp or ranks; empty: one machine
+  std::string machines;      // [RACKSx]MACHINESxDEVICES, replaces tp or ranks; empty: one
   SpRequest degrees;         // the named degrees
   std::vector<double> keep;  // as SequenceParallel has them
   std::vector<int> groups;

@@ -34,7 +34,7 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
 }
 
 void check_levels(const Model& model, const RunnerConfig& c) {
-  check_keep(*c.sp, c.tp);
+  check_keep(*c.sp, topology_of(c));
   if (c.job) {
     fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
   }
@@ -53,7 +53,7 @@ RankDegrees degrees_of(const RunnerConfig& config) {
 
 std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
   if (c.sp->keep.empty()) return {};
-  KeyLevels levels = key_levels(c.sp->keep, c.sp->groups, c.tp);
+  KeyLevels levels = key_levels(c.sp->keep, c.sp->groups, topology_of(c));
   levels.importance = c.sp->importance;
   if (levels.importance == Importance::probe) levels.scoring = 64;
   levels.drop_queries = c.sp->drop_queries;
@@ -66,13 +66,13 @@ std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
 
 }  // namespace
 
-void check_keep(const SequenceParallel& sp, int ranks) {
-  if (sp.keep.empty() || ranks == 1) return;
+void check_keep(const SequenceParallel& sp, const Topology& topology) {
+  if (sp.keep.empty() || topology.ranks() == 1) return;
   if (sp.mode != SpMode::ring) {
     fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
          sp.mode ? to_string(*sp.mode) : "auto");
   }
-  key_levels(sp.keep, sp.groups, ranks);
+  key_levels(sp.keep, sp.groups, topology);
 }
 
 Topology topology_of(const RunnerConfig& config) {

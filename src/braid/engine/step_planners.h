@@ -11,7 +11,7 @@ namespace braid {
 Topology topology_of(const RunnerConfig& config);
 
 // Fails with kInvalidArgument, naming the option, if `ranks` have no such levels of far keys.
-void check_keep(const SequenceParallel& sp, int ranks);
+void check_keep(const SequenceParallel& sp, const Topology& topology);
 
 // Meshes that may divide sequences, by ranks, the last over all; empty: ranks divide weights. Fails
 // with kInvalidArgument without a legal mesh, with kUnsupported for approximations that the ranks

@@ -288,6 +288,7 @@ nlohmann::ordered_json StepPlans::json() const {
       {"sequential_ms", 1e3 * sequential().step.seconds},
       {"sequential_without_communication_ms", 1e3 * without_},
       {"explanation", explanation_}};
+  if (plan.step.rack_bytes > 0) report["rack_bytes"] = std::llround(plan.step.rack_bytes);
   if (planning_->decode) report["decode"] = decode();
   if (const std::string where = experts(); !where.empty()) report["experts"] = where;
   if (const auto share = gain_of(plan).share()) report["communication_gain"] = *share;

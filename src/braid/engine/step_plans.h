@@ -29,7 +29,7 @@ struct StepRequest {
   int ep = 1;                              // sets of ranks that divide experts by number
   int64_t expert_mib = kExpertMemory >> 20;  // of a LayoutPlan's expert_memory
   std::string sp;        // mode that divides the prompt's tokens: ring, ulysses, ...; empty: none
-  std::string machines;  // MACHINESxDEVICES; empty: one machine
+  std::string machines;  // [RACKSx]MACHINESxDEVICES; empty: one machine
   // Form of a decode step on GPUs, as --decode; empty: each op by itself, priced by the profile.
   std::string decode;
   bool compare = true;  // plan the other strategies that come with Braid, too

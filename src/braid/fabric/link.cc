@@ -26,6 +26,10 @@ void LinkModel::validate(int world) const {
     fail(ErrorCode::kInvalidArgument, "{} ranks do not spread evenly over {} machines", world,
          machines);
   }
+  if (racks < 1 || machines % racks != 0) {
+    fail(ErrorCode::kInvalidArgument, "{} machines do not spread evenly over {} racks", machines,
+         racks);
+  }
   validate_speed(machine_link, LinkClass::machine);
   validate_speed(cluster_link, LinkClass::cluster);
   if (jitter && !(jitter->max_delay_seconds >= 0 && jitter->max_delay_seconds <= 1)) {

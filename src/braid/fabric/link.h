@@ -25,12 +25,14 @@ struct Jitter {
 // signal pays the latency once, a get twice: request and reply.
 struct LinkModel {
   int machines = 1;
+  int racks = 1;                     // of machines; plans alone tell links between racks apart
   std::optional<Link> machine_link;  // absent: the speed of memory
   std::optional<Link> cluster_link;  // absent: the speed of memory
   bool shared_port = false;          // a machine's devices share its port outwards
   std::optional<Jitter> jitter;
 
-  // Throws kInvalidArgument unless machines divides world and speeds are positive and finite.
+  // Throws kInvalidArgument unless racks divides machines, machines world, and speeds are positive
+  // and finite.
   void validate(int world) const;
   LinkClass between(int from, int to, int world) const;
   const std::optional<Link>& speed(LinkClass link) const;

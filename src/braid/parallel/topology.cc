@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kMaxDevices = 1 << 16;
+constexpr int kMaxDevices = 1 << 16;
 
 }  // namespace
 
@@ -24,26 +24,46 @@ std::string_view to_string(LinkClass link) {
 }
 
 Topology parse_topology(std::string_view text) {
-  Topology topology;
-  const char* end = text.data() + text.size();
-  const auto machines = std::from_chars(text.data(), end, topology.machines);
-  const bool has_x = machines.ec == std::errc() && machines.ptr != end && *machines.ptr == 'x';
-  const auto devices = std::from_chars(has_x ? machines.ptr + 1 : end, end, topology.devices);
-  if (!has_x || devices.ec != std::errc() || devices.ptr != end || topology.machines < 1 ||
-      topology.devices < 1) {
-    fail(ErrorCode::kInvalidArgument, "machines '{}': wanted MACHINESxDEVICES, such as 2x4", text);
+  const auto refuse = [&] {
+    fail(ErrorCode::kInvalidArgument,
+         "machines '{}': wanted MACHINESxDEVICES, such as 2x4, or RACKSxMACHINESxDEVICES", text);
+  };
+  std::vector<int> sizes;  // the outermost first
+  const char *at = text.data(), *const end = at + text.size();
+  while (true) {
+    const auto [next, error] = std::from_chars(at, end, sizes.emplace_back());
+    if (error != std::errc() || sizes.back() < 1 || sizes.size() > 3) refuse();
+    if (next == end) break;
+    if (*next != 'x') refuse();
+    at = next + 1;
   }
-  const int64_t all = int64_t{topology.machines} * topology.devices;
+  if (sizes.size() < 2) refuse();
+  double all = 1;
+  for (const int size : sizes) all *= size;
   if (all > kMaxDevices) {
-    fail(ErrorCode::kInvalidArgument, "machines '{}': {} devices, at most {}", text, all,
+    fail(ErrorCode::kInvalidArgument, "machines '{}': {:.0f} devices, at most {}", text, all,
          kMaxDevices);
   }
-  return topology;
+  const int racks = sizes.size() == 3 ? sizes[0] : 1;
+  return {.machines = racks * sizes[sizes.size() - 2], .devices = sizes.back(), .racks = racks};
+}
+
+std::string sizes_of(const Topology& topology) {
+  const int machines = topology.machines / topology.racks;
+  return topology.racks > 1 ? fmt::format("{}x{}x{}", topology.racks, machines, topology.devices)
+                            : fmt::format("{}x{}", machines, topology.devices);
 }
 
 std::string to_string(const Topology& topology) {
-  return fmt::format("{}x{}{}", topology.machines, topology.devices,
-                     topology.emulated ? " (emulated)" : "");
+  return sizes_of(topology) + (topology.emulated ? " (emulated)" : "");
+}
+
+std::vector<int> nested_groups(const Topology& topology) {
+  std::vector<int> groups;
+  for (const int ranks : {topology.devices, topology.ranks_of_rack(), topology.ranks()}) {
+    if (ranks > (groups.empty() ? 1 : groups.back())) groups.push_back(ranks);
+  }
+  return groups;
 }
 
 }  // namespace braid

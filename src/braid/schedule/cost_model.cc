@@ -54,6 +54,7 @@ LaunchCost& LaunchCost::operator+=(const LaunchCost& other) {
   memory += other.memory;
   machine += other.machine;
   cluster += other.cluster;
+  rack += other.rack;
   units = std::max(units, other.units);
   transfers.insert(transfers.end(), other.transfers.begin(), other.transfers.end());
   return *this;
@@ -61,7 +62,7 @@ LaunchCost& LaunchCost::operator+=(const LaunchCost& other) {
 
 LaunchCost without_communication(const Op& op, LaunchCost cost) {
   if (communicates(op) && !op.def->collective.computes) return {};
-  cost.latency = cost.machine = cost.cluster = cost.tiles = 0;
+  cost.latency = cost.machine = cost.cluster = cost.rack = cost.tiles = 0;
   cost.ranks = 1;
   cost.transfers.clear();
   return cost;
@@ -130,8 +131,12 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   const double P = cost.ranks;
   const double local = std::min<double>(P, topology_.devices);  // of the group on this machine
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
+  const double near = std::min<double>(P, topology_.ranks_of_rack());  // in this rack
   const bool far = local < P;
-  const double latency = (far ? cluster.latency_seconds : machine.latency_seconds) +
+  const LinkProfile* const uplink = near < P ? rack_link() : nullptr;
+  const double latency = (uplink ? uplink->latency_seconds
+                          : far  ? cluster.latency_seconds
+                                 : machine.latency_seconds) +
                          (topology_.emulated ? profile_.emulated_message_seconds : 0);
   const double share = far && cluster.shared_port ? local : 1;
   const auto on_machine = [&](double bytes) {
@@ -140,7 +145,14 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   const auto to_cluster = [&](double bytes) {
     return bytes * (P - local) / (P - 1) * share / cluster.bytes_per_second;
   };
-  const auto on_wire = [&](double bytes) { return std::max(on_machine(bytes), to_cluster(bytes)); };
+  const auto to_racks = [&](double bytes) {
+    if (uplink == nullptr) return 0.0;
+    const double sharers = uplink->shared_port ? near : 1;
+    return bytes * (P - near) / (P - 1) * sharers / uplink->bytes_per_second;
+  };
+  const auto on_wire = [&](double bytes) {
+    return std::max({on_machine(bytes), to_cluster(bytes), to_racks(bytes)});
+  };
   // A collective takes as many units as saturate its link.
   const double speed = far ? cluster.bytes_per_second : machine.bytes_per_second;
   const double movers = std::clamp(std::ceil(speed / profile_.unit_bytes_per_second), 1.0,
@@ -165,6 +177,7 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
   cost.latency = steps * latency + profile_.collective_seconds;
   cost.machine = on_machine(wire);
   cost.cluster = to_cluster(wire);
+  cost.rack = to_racks(wire);
   if (traits.computes) {
     cost.compute += wire / (cost.units * profile_.unit_bytes_per_second);
     cost.tiles = traits.products ? profile_.product_tiles : kTiles;
@@ -180,6 +193,7 @@ void CostModel::add_communication(LaunchCost& cost, const Op& op, Stream stream)
 void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const Work& work,
                               int rank) const {
   const LinkProfile &machine = profile_.machine_link, &cluster = profile_.cluster_link;
+  const LinkProfile* const uplink = rack_link();
   const bool stores = op.def->remote == RemoteUse::stores;
   const double host = op.def->remote == RemoteUse::pulls ? profile_.pull_seconds : 0;
   double on_device = 0;
@@ -201,6 +215,11 @@ void CostModel::add_transfers(LaunchCost& cost, const Op& op, TypeList in, const
         transfer.seconds = move.bytes / cluster.bytes_per_second;
         cost.cluster += transfer.seconds;
         latency = cluster.latency_seconds;
+        if (uplink != nullptr && topology_.rack_of(rank) != topology_.rack_of(move.peer)) {
+          transfer.rack = move.bytes / uplink->bytes_per_second;
+          cost.rack += transfer.rack;
+          latency = uplink->latency_seconds;
+        }
         break;
     }
     if (transfer.seconds > 0) cost.transfers.push_back(transfer);

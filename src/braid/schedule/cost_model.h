@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct LaunchCost {
   double memory = 0;   // seconds of memory at the kernel's bandwidth
   double machine = 0;  // seconds on the rank's port to its machine
   double cluster = 0;  // seconds of the rank's port to other machines
+  double rack = 0;     // seconds of the uplink to other racks (Profile::rack_link)
   double units = 1;    // units kept busy by computing, or by copying and adding
   int ranks = 1;       // ranks that run the launch together
   double tiles = 0;    // for an op that sends tiles while computing the next
@@ -28,11 +30,12 @@ struct LaunchCost {
     int to = 0;
     bool cluster = false;  // between machines
     double seconds = 0;    // for both ends' ports
+    double rack = 0;       // seconds for both racks' uplinks
   };
   std::vector<Transfer> transfers;  // for a one-sided op, and for results stored at peers
 
   double body() const { return compute > memory ? compute : memory; }
-  double wire() const { return machine > cluster ? machine : cluster; }
+  double wire() const { return std::max({machine, cluster, rack}); }
   // The longer part, plus a tile of the shorter before or after.
   double pipelined() const;
   double seconds() const { return fixed + latency + pipelined(); }
@@ -59,6 +62,10 @@ class CostModel {
   // The link between ranks as it is priced.
   const LinkProfile& machine_link() const { return profile_.machine_link; }
   const LinkProfile& cluster_link() const { return profile_.cluster_link; }
+  // Null: links between racks are cluster_link(), or there is one rack.
+  const LinkProfile* rack_link() const {
+    return topology_.racks > 1 && profile_.rack_link ? &*profile_.rack_link : nullptr;
+  }
 
   // `work` covers all the launch's micro-batches. The extent `shard` in `work` is ignored: `rank`
   // has its part of the tokens.

@@ -229,6 +229,7 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
   Reader links = reader.object("links");
   p.machine_link = read_link(links.object("machine"));
   p.cluster_link = read_link(links.object("cluster"));
+  if (links.has("rack")) p.rack_link = read_link(links.object("rack"));
   links.done();
   const Json& rates = reader.array("rates", kMaxRates);
   for (size_t i = 0; i < rates.size(); ++i) {
@@ -256,6 +257,8 @@ std::string to_json(const Profile& p) {
                      {"head_dim", rate.head_dim},
                      {"points", points}});
   }
+  Json links = {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}};
+  if (p.rack_link) links["rack"] = link_json(*p.rack_link);
   const Json head = {
       {"format", kFormat},
       {"name", p.name},
@@ -274,7 +277,7 @@ std::string to_json(const Profile& p) {
       {"pull_seconds", rounded(p.pull_seconds)},
       {"collective_units", p.collective_units},
       {"product_tiles", p.product_tiles},
-      {"links", {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}}},
+      {"links", links},
   };
   // A line for each rate: a readable table.
   std::string text = head.dump(2);

@@ -40,7 +40,7 @@ struct Rate {
 struct LinkProfile {
   double bytes_per_second = 0;  // one way, per rank
   double latency_seconds = 0;
-  bool shared_port = false;  // a machine's ranks share a port
+  bool shared_port = false;  // a machine's ranks share a port; between racks: a rack's
   bool operator==(const LinkProfile&) const = default;
 };
 
@@ -72,6 +72,9 @@ struct Profile {
   double product_tiles = 8;
   LinkProfile machine_link;
   LinkProfile cluster_link;
+  // Between racks, beside a rank's port to other machines: with shared_port a rack's ranks share an
+  // uplink. None: as cluster_link alone.
+  std::optional<LinkProfile> rack_link;
   std::vector<Rate> rates;
   bool operator==(const Profile&) const = default;
 

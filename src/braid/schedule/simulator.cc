@@ -7,6 +7,7 @@
 #include "braid/schedule/fair_share.h"
 #include "braid/schedule/partition.h"
 #include "braid/schedule/phase_work.h"
+#include "braid/schedule/step_resources.h"
 
 namespace braid {
 namespace {
@@ -38,8 +39,8 @@ class Simulation {
         schedules_(plan.schedules),
         model_(model),
         step_(step),
-        devices_(model.topology().devices),
-        share_(plan.ranks() * kPerRank),
+        resources_(model),
+        share_(resources_.count()),
         ranks_(schedules_.size()) {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       const size_t n = schedules_[r].launches.size();
@@ -73,10 +74,8 @@ class Simulation {
   }
 
  private:
-  // Resources: units and memory of each rank's device, and its ports, each direction separately.
-  static constexpr int kPerRank = 6;
+  using Resources = StepResources;
   static constexpr double kSlice = 1. / 16;
-  enum Resource { kUnits, kMemory, kMachineOut, kMachineIn, kClusterOut, kClusterIn };
 
   struct Rank {
     PerStream<std::vector<int>> queue;
@@ -102,15 +101,6 @@ class Simulation {
   double share_of(const Job& job, size_t part, size_t phase) const {
     return work(job).empty() ? 1 : work(job)[part][phase];
   }
-  int resource(int rank, Resource kind) const {
-    const int machine = rank / devices_ * devices_;
-    int owner = rank;
-    if ((kind == kUnits || kind == kMemory) && model_.profile().shared_units) owner = machine;
-    const bool cluster = kind == kClusterOut || kind == kClusterIn;
-    if (cluster && model_.cluster_link().shared_port) owner = machine;
-    return owner * kPerRank + kind;
-  }
-
   // Adds the device's use by `part` of a launch's work, and the ports' use by its transfers, during
   // `seconds`.
   void add_body(int rank, const LaunchCost& c, double seconds, double part) {
@@ -118,23 +108,26 @@ class Simulation {
     const Profile& profile = model_.profile();
     double units = c.compute * std::min(c.units / profile.units, 1.0) * part / seconds;
     if (c.ranks > 1) units = std::max(units, profile.collective_units / profile.units);
-    add_use(rank, kUnits, units);
-    add_use(rank, kMemory,
+    add_use(rank, Resources::kUnits, units);
+    add_use(rank, Resources::kMemory,
             c.memory * profile.memory_bytes_per_second / profile.total_memory_bytes_per_second *
                 part / seconds);
   }
   void add_wire(int rank, const LaunchCost& c, double seconds) {
     if (seconds <= 0) return;
-    // A port shared by a machine's ranks belongs to each rank for part of the time.
-    const double sharers = model_.cluster_link().shared_port ? std::min(c.ranks, devices_) : 1;
-    for (Resource port : {kMachineOut, kMachineIn}) add_use(rank, port, c.machine / seconds);
-    for (Resource port : {kClusterOut, kClusterIn}) {
-      add_use(rank, port, c.cluster / sharers / seconds);
-    }
+    // A port shared by several ranks belongs to each rank for part of the time.
+    const auto add = [&](double port_seconds, Resources::Kind out, Resources::Kind in) {
+      const double share = port_seconds / resources_.sharers(out, c.ranks) / seconds;
+      add_use(rank, out, share);
+      add_use(rank, in, share);
+    };
+    add(c.machine, Resources::kMachineOut, Resources::kMachineIn);
+    add(c.cluster, Resources::kClusterOut, Resources::kClusterIn);
+    add(c.rack, Resources::kRackOut, Resources::kRackIn);
   }
 
-  void add_use(int rank, Resource kind, double share) {
-    if (share > 0) uses_.push_back({resource(rank, kind), std::min(share, 1.0)});
+  void add_use(int rank, Resources::Kind kind, double share) {
+    if (share > 0) uses_.push_back({resources_.index(rank, kind), std::min(share, 1.0)});
   }
 
   void begin(double seconds, const Activity& activity) {
@@ -207,8 +200,10 @@ class Simulation {
     add_body(job.rank, c, c.seconds() * share, share);
     for (const LaunchCost::Transfer& t : c.transfers) {  // includes ports of idle ranks
       const double of_port = t.seconds / c.seconds();
-      add_use(t.from, t.cluster ? kClusterOut : kMachineOut, of_port);
-      add_use(t.to, t.cluster ? kClusterIn : kMachineIn, of_port);
+      add_use(t.from, t.cluster ? Resources::kClusterOut : Resources::kMachineOut, of_port);
+      add_use(t.to, t.cluster ? Resources::kClusterIn : Resources::kMachineIn, of_port);
+      add_use(t.from, Resources::kRackOut, t.rack / c.seconds());
+      add_use(t.to, Resources::kRackIn, t.rack / c.seconds());
     }
     begin(c.seconds() * share, {job});
   }
@@ -324,7 +319,7 @@ class Simulation {
   const std::vector<Schedule>& schedules_;
   const CostModel& model_;
   SimulatedStep& step_;
-  const int devices_;
+  const StepResources resources_;
   FairShare share_;
   std::vector<Rank> ranks_;
   std::vector<Activity> activities_;  // by handle
@@ -365,17 +360,24 @@ SimulatedStep simulate_step(const Plan& plan, std::span<const Work> works, const
     }
     step.arena_bytes = std::max(step.arena_bytes, schedules[r].memory.arena_bytes);
     for (const LaunchCost& cost : costs) {
-      const double far = cost.machine + cost.cluster > 0 && cost.ranks > 1
-                             ? std::max(0, cost.ranks - model.topology().devices) /
-                                   static_cast<double>(cost.ranks - 1)
-                             : 0;
+      const Topology& topology = model.topology();
+      for (const LaunchCost::Transfer& t : cost.transfers) {
+        if (!t.cluster || topology.rack_of(t.from) == topology.rack_of(t.to)) continue;
+        step.rack_bytes += t.seconds * model.cluster_link().bytes_per_second;
+      }
       if (cost.ranks == 1) {
         step.wire_bytes[LinkClass::machine] += cost.machine * model.machine_link().bytes_per_second;
         step.wire_bytes[LinkClass::cluster] += cost.cluster * model.cluster_link().bytes_per_second;
         continue;
       }
+      // Shares of a collective's bytes, which go evenly to the other ranks.
+      const auto beyond = [&](int ranks) {
+        return std::max(0, cost.ranks - ranks) / (cost.ranks - 1.0);
+      };
+      const double far = beyond(topology.devices);
       step.wire_bytes[LinkClass::machine] += cost.work.wire_bytes * (1 - far);
       step.wire_bytes[LinkClass::cluster] += cost.work.wire_bytes * far;
+      step.rack_bytes += cost.work.wire_bytes * beyond(topology.ranks_of_rack());
     }
   }
   step.seconds = model.profile().step_seconds + Simulation(plan, model, step).run();

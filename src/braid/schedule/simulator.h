@@ -19,6 +19,7 @@ struct SimulatedStep {
   std::vector<std::vector<LaunchTime>> times;
   std::vector<std::vector<LaunchCost>> costs;  // [ranks][launches], each alone
   PerLink<double> wire_bytes{};                // sent by all ranks
+  double rack_bytes = 0;                       // of these, between racks
   int64_t arena_bytes = 0;                     // of a rank, the most
 };
 
@@ -27,8 +28,8 @@ struct SimulatedStep {
 // as the phase's waits allow, an earlier part of its results first. A collective moves data after
 // its last rank has come; ranks match by a launch's place among its stream's communication.
 // Concurrent work shares fairly: the units and the memory of a device (of a machine if the profile
-// says that ranks share both) and each rank's ports to its machine and to other machines, out and
-// in. A one-sided transfer takes the ports of both ends.
+// says that ranks share both) and each rank's ports to its machine, to other machines and to other
+// racks, out and in. A one-sided transfer takes the ports of both ends.
 //
 // A group is one launch: its members follow each other, and launch_seconds of the profile count
 // once.

@@ -54,6 +54,15 @@ TEST(ClusterDescription, AllOfItComesBackFromJson) {
   EXPECT_EQ(to_json(back), json);
 }
 
+TEST(ClusterDescription, RacksAreWrittenIfThereAreSeveral) {
+  ClusterDescription c = four_ranks();
+  EXPECT_THAT(to_json(c), testing::Not(HasSubstr("racks")));
+  c.racks = 2;
+  const ClusterDescription back = parse_cluster(to_json(c), "test");
+  EXPECT_EQ(to_string(back.topology()), "2x1x2");
+  EXPECT_EQ(to_json(back), to_json(c));
+}
+
 TEST(ClusterDescription, EqualRanksOfAHostAreOneEntry) {
   ClusterDescription c = four_ranks();
   c.ranks.assign(1000, c.ranks[0]);
@@ -117,6 +126,10 @@ TEST(ClusterDescription, RefusesWhatIsWrongInAFile) {
         {whole(R"("ranks": [{"host": "a", "count": 65536}, {"host": "b"}])"), "'count' is 1"},
         {whole(R"("ranks": [{"host": "a", "count": 3}], "machines": 2)"),
          "3 ranks do not divide over 2 machines"},
+        {whole(R"("ranks": [{"host": "a", "count": 3}], "machines": 3, "racks": 2)"),
+         "3 machines do not divide over 2 racks"},
+        {whole(R"("ranks": [{"host": "a", "count": 2}], "racks": 2)"),
+         "'racks' is 2, wanted 1 to 1"},
         {whole(rank + R"(, "ep": 2)"), "'ep' is 2, wanted 1 to 1"},
         {whole(rank + R"(, "cache": {"pages": 1})"), "pages_per_sequence"},
         {whole(rank + R"(, "cache": {"pages": 1, "pages_per_sequence": 2})"),

@@ -156,6 +156,33 @@ TEST(PromptChoice, EachLengthTakesANearlyBestWayInAnyOrder) {
   }
 }
 
+std::vector<std::string> parts(const char* machines) {
+  std::vector<std::string> sizes;
+  for (const Topology& part : parts_of(parse_topology(machines))) sizes.push_back(sizes_of(part));
+  return sizes;
+}
+
+TEST(PromptChoice, PartsAreOfADeviceAMachineARackAndRacks) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(parts("3x4"), (Parts{"1x1", "1x2", "1x4", "2x4", "3x4"}));
+  EXPECT_EQ(parts("1x2x2"), (Parts{"1x1", "1x2", "2x2"}));
+  EXPECT_EQ(parts("2x1x2"), (Parts{"1x1", "1x2", "2x1x2"}));
+  EXPECT_EQ(parts("2x2x1"), (Parts{"1x1", "2x1", "2x2x1"}));
+  EXPECT_EQ(parts("3x3x2"), (Parts{"1x1", "1x2", "2x2", "3x2", "2x3x2", "3x3x2"}));
+}
+
+// Over slow uplinks the machines of one rack are fastest. An uplink without a speed of its own is a
+// link between machines.
+TEST(PromptChoice, TakesOneRackBeforeTwo) {
+  const Topology racks = parse_topology("2x2x1");
+  Profile h100 = load_profile("h100");
+  EXPECT_EQ(sizes_of(Choice(racks, nullptr, h100).choose(65536).topology), "2x2x1");
+  h100.rack_link = {.bytes_per_second = 1e8, .latency_seconds = 1e-5, .shared_port = true};
+  Choice choice(racks, nullptr, h100);
+  EXPECT_EQ(sizes_of(choice.choose(65536).topology), "2x1");
+  EXPECT_EQ(Choice(parse_topology("4x1"), nullptr, h100).choose(65536).ranks(), 4);
+}
+
 TEST(PromptChoice, ExplainsTheLatestLengths) {
   Choice choice(4, nullptr);
   choice.divides_weights(8);

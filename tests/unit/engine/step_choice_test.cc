@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "braid/engine/absent_gpu.h"
+#include "braid/engine/diffusion/cfg_groups.h"
 #include "braid/engine/diffusion/flux_transformer.h"
 #include "braid/engine/diffusion/step_prices.h"
 
@@ -99,6 +100,17 @@ TEST(StepChoice, AbsentGpusHaveTheirKernels) {
   if (launches(hopper).first) {
     EXPECT_LT(launches(hopper).second, launches(older).second);
   }
+}
+
+// Machines of a group that neither lie in one rack nor fill racks count as racks of their own.
+TEST(StepChoice, GroupsOfGuidanceKnowTheirRacks) {
+  const auto group = [](const char* all) { return sizes_of(cfg_group(parse_topology(all), 2)); };
+  EXPECT_EQ(group("2x4"), "1x4");
+  EXPECT_EQ(group("3x4"), "3x2");
+  EXPECT_EQ(group("2x2x4"), "2x4");
+  EXPECT_EQ(group("4x1x4"), "2x1x4");
+  EXPECT_EQ(group("3x1x4"), "3x1x2");
+  EXPECT_EQ(group("3x2x4"), "3x1x4");
 }
 
 TEST(StepChoice, AutoNeedsAProfileAndALegalMesh) {

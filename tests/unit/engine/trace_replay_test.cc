@@ -369,6 +369,12 @@ TEST(SimulatedPolicy, RefusesByOption) {
   TraceCluster c = cluster();
   c.set = "1x3";
   expect(c, ErrorCode::kInvalidArgument, "--set is 1x3");
+  // A set's machines lie in one rack, or fill racks.
+  c.machines = "2x2x1";
+  for (const char* wrong : {"4x1", "2x1x1", "3x1", "4x2x1"}) {
+    c.set = wrong;
+    expect(c, ErrorCode::kInvalidArgument, fmt::format("--set is {}", wrong));
+  }
   c = cluster();
   c.memory_gb = 18;
   expect(c, ErrorCode::kResource, "no room for keys");

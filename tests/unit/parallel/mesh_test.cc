@@ -35,18 +35,6 @@ TEST(MeshTest, BadAxesAreRefused) {
   EXPECT_THROW(Mesh({{"tp", 2}, {"tp", 2}}), Error);
 }
 
-TEST(TopologyTest, ParsesMachinesAndDevices) {
-  const Topology topology = parse_topology("2x4");
-  EXPECT_EQ(topology.ranks(), 8);
-  EXPECT_EQ(topology.link(0, 3), LinkClass::machine);
-  EXPECT_EQ(topology.link(3, 4), LinkClass::cluster);
-  EXPECT_EQ(topology.link(5, 5), LinkClass::device);
-  for (const char* bad :
-       {"", "2", "x", "2x", "x2", "0x2", "2x-1", "2x4x8", "axb", "65537x1", "100000x100000"}) {
-    EXPECT_THROW(parse_topology(bad), Error) << bad;
-  }
-}
-
 // An axis with the groups of an earlier mesh adds none; one with equal groups for a few ranks does.
 TEST(MeshTest, MeshesShareGroups) {
   const Mesh meshes[] = {Mesh({{"ring", 2}, {"ulysses", 2}}), Mesh({{"ulysses", 2}, {"ring", 2}}),

@@ -53,6 +53,17 @@ TEST(Profile, ReadsWhatItWrote) {
   EXPECT_EQ(parse_profile(to_json(sample()), "sample"), sample());
 }
 
+TEST(Profile, AnUplinkOfRacksIsWrittenIfThereIsOne) {
+  EXPECT_EQ(Json::parse(to_json(sample())).at("links").size(), 2);
+  Profile racks = sample();
+  racks.rack_link = {2.5e10, 1e-5, true};
+  EXPECT_EQ(parse_profile(to_json(racks), "sample"), racks);
+  EXPECT_NE(racks, sample());
+  EXPECT_EQ(error_of(changed("/links/rack", Json::object())),
+            "p.json: links.rack.bytes_per_second is missing; wanted is a number");
+  EXPECT_EQ(error_of(changed("/links/row", 1)), "p.json: links.row is no field of a profile");
+}
+
 TEST(Profile, TheRateThatFitsBest) {
   Profile p = toy::seconds_profile();
   const auto rate = [](const char* dtype, int ranks, double per_second) {

@@ -18,7 +18,8 @@ struct Predicted {
 };
 
 Predicted predict(const SequenceAttention& attention, const SequenceMesh& mesh,
-                  const std::string& strategy = "sequence_parallel") {
+                  const std::string& strategy = "sequence_parallel",
+                  const Profile& profile = load_profile("a100")) {
   const NamesCatalog catalog;
   Plan plan{attention_programs(attention, mesh), {}};
   const Extents counts{.sequence = attention.batch};
@@ -28,7 +29,7 @@ Predicted predict(const SequenceAttention& attention, const SequenceMesh& mesh,
                   .topology = mesh.topology,
                   .price = {}});
   const Work work{.extents = counts};
-  const CostModel model(load_profile("a100"), mesh.topology);
+  const CostModel model(profile, mesh.topology);
   Predicted result{simulate(plan, {&work, 1}, model)};
   result.computation = simulate_without_communication(plan, {&work, 1}, model).seconds;
   return result;
@@ -58,6 +59,36 @@ TEST(SequenceSimulation, MovesTheBytesOfTheClosedForm) {
         EXPECT_NEAR(got[i], want[i], 1e-6 * want[i])
             << text << ", " << to_string(mode) << ", " << to_string(link);
       }
+    }
+  }
+}
+
+// An uplink changes no byte; a narrow uplink costs time, the more if a rack's ranks share it.
+TEST(SequenceSimulation, RacksAreFartherThanMachines) {
+  const Topology topology = parse_topology("2x2x2");
+  const SequenceAttention a = flux(64, topology.ranks());
+  for (SpMode mode : {SpMode::ring, SpMode::ulysses, SpMode::usp, SpMode::tas, SpMode::torus}) {
+    SCOPED_TRACE(to_string(mode));
+    const SequenceMesh mesh = sequence_mesh(mode, topology, 24);
+    const Predicted plain = predict(a, sequence_mesh(mode, parse_topology("4x2"), 24));
+    double want = 0;
+    for (const AttentionRows& move : attention_rows(a, mesh)) {
+      if (topology.rack_of(move.from) == topology.rack_of(move.to)) continue;
+      want += static_cast<double>(move.bytes);
+    }
+    double before = plain.step.seconds;
+    Profile profile = load_profile("a100");
+    EXPECT_EQ(predict(a, mesh, "sequence_parallel", profile).step.seconds, before);
+    const LinkProfile& machines = profile.cluster_link;
+    for (const LinkProfile& uplink : {LinkProfile{machines.bytes_per_second / 16, 1e-4, false},
+                                      {machines.bytes_per_second / 16, 1e-4, true},
+                                      {machines.bytes_per_second / 64, 1e-4, true}}) {
+      profile.rack_link = uplink;
+      const SimulatedStep step = predict(a, mesh, "sequence_parallel", profile).step;
+      EXPECT_GT(step.seconds, before);
+      EXPECT_EQ(step.wire_bytes, plain.step.wire_bytes);
+      EXPECT_NEAR(step.rack_bytes, want, 1e-6 * want);
+      before = step.seconds;
     }
   }
 }

@@ -234,6 +234,33 @@ TEST(Simulator, MachinesAreJoinedByAnotherLink) {
   EXPECT_NEAR(run(toy::World(ranks), profile, 2).seconds, 8, kNear);
 }
 
+SimulatedStep run_on(const char* machines, const toy::World& world, const Profile& profile) {
+  return simulate(world.plan, world.works, CostModel(profile, parse_topology(machines)));
+}
+
+// Without a link of their own, racks change nothing.
+TEST(Simulator, RacksAreJoinedByTheirUplinks) {
+  Profile profile = toy::seconds_profile();
+  profile.cluster_link = {0.5, 0, false};
+  const toy::World world(std::vector<toy::Rank>(4, rank_of({{&kSend, {.wire_bytes = 3}}})));
+  const SimulatedStep plain = run_on("4x1", world, profile);
+  SimulatedStep step = run_on("2x2x1", world, profile);
+  EXPECT_EQ(step.seconds, plain.seconds);
+  EXPECT_EQ(step.wire_bytes, plain.wire_bytes);
+  EXPECT_EQ(plain.rack_bytes, 0);
+  EXPECT_NEAR(step.rack_bytes, 8, kNear) << "of each rank's 3 bytes 2";
+  // 3 bytes leave each machine in 6 s, 2 of them the rack.
+  profile.rack_link = {1, 0, false};
+  EXPECT_NEAR(run_on("2x2x1", world, profile).seconds, 6, kNear) << "not the narrowest";
+  profile.rack_link = {0.25, 0, false};
+  EXPECT_NEAR(run_on("2x2x1", world, profile).seconds, 8, kNear);
+  profile.rack_link = {0.25, 0, true};  // for both ranks of a rack
+  EXPECT_NEAR(run_on("2x2x1", world, profile).seconds, 16, kNear);
+  profile.rack_link = {1, 5, false};
+  EXPECT_NEAR(run_on("2x2x1", world, profile).seconds, 11, kNear);
+  EXPECT_EQ(run_on("4x1", world, profile).seconds, plain.seconds) << "there is one rack";
+}
+
 TEST(Simulator, AFusedOpSendsTilesAsTheyAreMade) {
   // y [4, 8] f32 = x [4, 2] W^T: 128 FLOP; two-shot and one-shot both send 128 bytes a rank.
   Builder b("fused", {4, 1, 1});

@@ -14,6 +14,7 @@ Topology lay_out(AttentionBench& bench) {
   if (!bench.machines.empty()) topology = parse_topology(bench.machines);
   RunnerConfig layout{.device = parse_device(bench.device), .tp = topology.ranks()};
   layout.links.machines = topology.machines;
+  layout.links.racks = topology.racks;
   if (bench.link_gbps > 0) layout.links.machine_link = Link{bench.link_gbps * 1e9, 0};
   layout.job = bench.job;
   braid::lay_out(layout);

@@ -17,7 +17,7 @@ namespace braid::attention_modes {
 // The runs of `braid bench attention`.
 struct AttentionBench {
   std::string shape = "custom", mode = "all", profile;
-  std::string machines;  // MxD; empty: a machine with the named GPUs, or with two ranks
+  std::string machines;  // [Rx]MxD; empty: a machine with the named GPUs, or with two ranks
   std::string cluster;   // a file with a description instead, and with the profile
   std::string schedule = "sequence_parallel", plot, device = "cpu";
   int64_t tokens = 2048, text = 0, heads = 8, kv_heads = 0, head_dim = 64, batch = 1;

@@ -10,7 +10,11 @@ Topology cfg_group(Topology topology, int groups) {
     fail(ErrorCode::kInvalidArgument, "{} ranks make no {} equal groups for --cfg-ranks",
          topology.ranks(), groups);
   }
+  const int rack = topology.machines / topology.racks;
   part /= groups;
+  // A group's machines fill racks or lie in one; else each counts as a rack of its own.
+  const bool fills = topology.machines % rack == 0, inside = rack % topology.machines == 0;
+  topology.racks = fills ? topology.machines / rack : inside ? 1 : topology.machines;
   return topology;
 }
 

@@ -13,7 +13,9 @@ namespace {
 
 fabric::LinkModel links_of(const NetworkConfig& config) {
   fabric::LinkModel links = config.links;
-  links.machines = config.mesh ? config.mesh->topology.machines : 1;
+  const Topology topology = config.mesh ? config.mesh->topology : Topology{};
+  links.machines = topology.machines;
+  links.racks = topology.racks;
   links.validate(config.ranks());
   return links;
 }

@@ -113,7 +113,12 @@ class SetSimulator {
 
 int sets_of(const TraceCluster& cluster, const Topology& set) {
   const Topology all = parse_topology(cluster.machines);
-  const bool whole = set.devices == all.devices && all.machines % set.machines == 0;
+  // Whole machines that divide a rack, or whole racks.
+  const int rack = all.machines / all.racks;
+  const bool racks =
+      set.racks > 1 && set.machines == set.racks * rack && all.racks % set.racks == 0;
+  const bool machines = set.racks == 1 && rack % set.machines == 0;
+  const bool whole = set.devices == all.devices && (racks || machines);
   const bool part = set.machines == 1 && all.devices % set.devices == 0;
   if (!whole && !part) {
     fail(
@@ -198,7 +203,7 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
         fmt::format("{} over {}", cluster.sp ? to_string(*cluster.sp) : "the fastest mode", ranks);
     if (policy.kind == TracePolicyKind::sp_levels) {
       const SequenceMesh ring = sequence_mesh(SpMode::ring, set, Hq, {});
-      const KeyLevels levels = key_levels(policy.keep, {}, ranks);
+      const KeyLevels levels = key_levels(policy.keep, {}, set);
       probes.thinned = [simulator, ring, levels](int64_t tokens) {
         return simulator->prompt(ring, std::max<int64_t>(tokens, ring.ranks()), 0, levels);
       };

@@ -30,7 +30,7 @@ struct TracePolicy {
 struct TraceCluster {
   std::string config;            // path of a config.json in Hugging Face's form: bf16 weights
   std::string profile = "h200";  // the device's: a name or a .json file
-  std::string machines = "1x8";  // MACHINESxDEVICES, in all
+  std::string machines = "1x8";  // [RACKSx]MACHINESxDEVICES, in all
   std::string set = "1x8";       // a set computes each of its steps together
   double memory_gb = 80;         // per device, for weights, keys and activations
   double activations_gb = 4;     // of these GB, kept for activations

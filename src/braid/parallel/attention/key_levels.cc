@@ -64,7 +64,8 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
   }
   if (keep.empty() || keep.size() > groups.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "--keep has {} shares, wanted 1 to {}: one for each level of --levels (one without it)",
+         "--keep has {} shares, wanted 1 to {}: one for each level of --levels (without it, of "
+         "--machines)",
          keep.size(), groups.size());
   }
   for (size_t i = 0; i < keep.size(); ++i) {
@@ -82,6 +83,11 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
     keep.push_back(keep.back() * groups[i - 1] / groups[i]);
   }
   return {.groups = std::move(groups), .keep = std::move(keep)};
+}
+
+KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, const Topology& topology) {
+  if (groups.empty() && keep.size() > 1) groups = nested_groups(topology);
+  return key_levels(std::move(keep), std::move(groups), topology.ranks());
 }
 
 KeyLevels keeping_all(KeyLevels levels) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braid/parallel/attention/sequence_layout.h"
+#include "braid/parallel/topology.h"
 
 namespace braid {
 
@@ -40,6 +41,9 @@ struct KeyLevels {
 // level. Fails with kInvalidArgument, naming the option, on shares outside (0, 1], not a number or
 // rising, on groups that do not divide each other or the ranks, and on more shares than levels.
 KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks);
+// The same for a topology's ranks. Without `groups` several shares are for nested_groups, by
+// distance: ranks of a machine, machines of a rack, racks.
+KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, const Topology& topology);
 
 // The same levels with all keys and queries.
 KeyLevels keeping_all(KeyLevels levels);

@@ -126,14 +126,13 @@ SequenceMesh sequence_mesh(SpMode mode, const Topology& topology, int64_t q_head
                            const SpRequest& request) {
   for (const std::optional<int>& degree : {request.torus, request.ulysses, request.ring}) {
     if (!degree || (*degree >= 1 && *degree <= topology.ranks())) continue;
-    fail(ErrorCode::kInvalidArgument,
-         "{} attention: a degree of {} on {}x{} ranks; wanted is 1 to {}", to_string(mode), *degree,
-         topology.machines, topology.devices, topology.ranks());
+    fail(ErrorCode::kInvalidArgument, "{} attention: a degree of {} on {} ranks; wanted is 1 to {}",
+         to_string(mode), *degree, sizes_of(topology), topology.ranks());
   }
   const SpDegrees degrees = degrees_of(mode, topology, q_heads, request);
   const auto refuse = [&](std::string_view why) {
-    fail(ErrorCode::kInvalidArgument, "{} attention, {}, on {}x{} ranks and {} query heads: {}",
-         to_string(mode), to_string(degrees), topology.machines, topology.devices, q_heads, why);
+    fail(ErrorCode::kInvalidArgument, "{} attention, {}, on {} ranks and {} query heads: {}",
+         to_string(mode), to_string(degrees), sizes_of(topology), q_heads, why);
   };
   if (degrees.torus < 1 || degrees.ulysses < 1 || degrees.ring < 1) {
     refuse("every degree is at least 1");
