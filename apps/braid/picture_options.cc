@@ -66,7 +66,7 @@ void PictureOptions::add_to(CLI::App& command) {
   degrees.add_to(command, "with --sp: ");
   command
       .add_option("--machines", machines,
-                  "with --sp: MACHINESxDEVICES in place of --ranks; machines are emulated")
+                  "with --sp: [RACKSx]MACHINESxDEVICES in place of --ranks; machines are emulated")
       ->group(kEmulation);
   command
       .add_option("--link-gbps", link_gbps,

@@ -260,7 +260,7 @@ void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
   degrees.add_to(command, "");
   command.add_option("--schedule", schedule, "a strategy")->capture_default_str();
   command.add_option("--machines", machines,
-                     "MACHINESxDEVICES in place of --ranks; machines are emulated");
+                     "[RACKSx]MACHINESxDEVICES in place of --ranks; machines are emulated");
   command.add_option("--link-gbps", link_gbps, "GB/s between machines; 0: as it is");
   command.add_option("--link-us", link_us, "latency between machines");
   command.add_option("-r", repetitions, "repetitions; the median counts")->capture_default_str();
