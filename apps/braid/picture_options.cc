@@ -38,7 +38,8 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("--device", device,
                      "cpu, cuda, cuda:1, cuda:0,1 with --sp, or auto: GPUs if there are enough");
   command.add_option("--dtype", dtype,
-                     "on a GPU: bf16, f32, or f16 (the transformer; other parts stay in bf16)");
+                     "on a GPU: bf16 (default), f32, or f16 (the transformer; other parts stay in "
+                     "bf16); a CPU computes in f32");
   command.add_option("--text-encoder", text_encoder,
                      "where the prompt is read with --device cuda: cpu (default), gpu, or load: on "
                      "the GPU, which then frees the encoders");
@@ -86,7 +87,7 @@ void PictureOptions::check() const {
     fail(ErrorCode::kInvalidArgument,
          "{} needs a model: -m FOLDER, or --random-weights FILE for measurements", what);
   }
-  if (dtype != "bf16" && dtype != "f16" && dtype != "f32") {
+  if (!dtype.empty() && dtype != "bf16" && dtype != "f16" && dtype != "f32") {
     fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16, f16 or f32", dtype);
   }
   if (text_encoder != "gpu" && text_encoder != "cpu" && text_encoder != "load") {
@@ -137,7 +138,7 @@ void PictureOptions::check_ranks(int groups) const {
 
 void PictureOptions::check_device(const DeviceSpec& chosen) const {
   if (chosen.cuda) return;
-  if (given("--dtype") && dtype != "f32") {
+  if (!dtype.empty() && dtype != "f32") {
     fail(ErrorCode::kInvalidArgument,
          "--dtype {} is a GPU's: on the CPU, chosen here, wanted is f32, or no --dtype", dtype);
   }
@@ -166,17 +167,18 @@ PipelineConfig PictureOptions::config(int groups) const {
                                               terminal_notes())
                                   .engine;
   check_device(engine.device);
-  PipelineConfig config{.threads = threads_of(engine),
-                        .cfg_ranks = groups,
-                        .schedule = engine.schedule,
-                        .profile = engine.profile,
-                        .links = engine.links,
-                        .text_tokens = text_tokens.value_or(0),
-                        .variant = variant,
-                        .device = engine.device,
-                        .dtype = parse_dtype(dtype).value(),
-                        .encode_on_cpu = text_encoder == "cpu",
-                        .free_encoders = text_encoder == "load"};
+  PipelineConfig config{
+      .threads = threads_of(engine),
+      .cfg_ranks = groups,
+      .schedule = engine.schedule,
+      .profile = engine.profile,
+      .links = engine.links,
+      .text_tokens = text_tokens.value_or(0),
+      .variant = variant,
+      .device = engine.device,
+      .dtype = dtype.empty() ? usual_dtype(engine.device) : parse_dtype(dtype).value(),
+      .encode_on_cpu = text_encoder == "cpu",
+      .free_encoders = text_encoder == "load"};
   std::tie(config.width, config.height) = sides(0, 0);
   if (engine.sp) {
     config.sp = engine.sp->mode;
@@ -301,7 +303,7 @@ Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
       {"sent_bytes", {{"step", step_bytes}, {"decode", decode_bytes}}},
       {"model", o.model()},
       {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
-      {"dtype", config.device.cuda ? o.dtype : "f32"},
+      {"dtype", name(config.dtype)},
       {"text_encoder", config.device.cuda ? o.text_encoder : "cpu"},
       {"weight_bytes", std::move(weights)},
       {"ranks", config.ranks()},

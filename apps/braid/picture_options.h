@@ -30,7 +30,7 @@ struct PictureOptions {
   int64_t preview_every = 0;
   int quality = 95;
   std::string output, variant, dump;
-  std::string device = "auto", dtype = "bf16", text_encoder = "cpu";
+  std::string device = "auto", dtype, text_encoder = "cpu";
   int threads = 0;
   bool strict = false, vae_tiling = false;
   bool json = false;

@@ -322,7 +322,7 @@ BenchPlace::BenchPlace(const StepBenchOptions& o) {
 
 DType BenchPlace::dtype() const {
   if (simulated_) return profile_->activations;
-  return engine_.device.cuda ? DType::bf16 : DType::f32;
+  return usual_dtype(engine_.device);
 }
 
 std::unique_ptr<KernelCatalog> BenchPlace::kernels() const {

@@ -1,4 +1,5 @@
-// braid bench image and braid bench video from the command line.
+// Random weights of a shape from the command line: braid bench image and video, braid image and
+// video.
 #include <fstream>
 #include <sstream>
 
@@ -19,9 +20,11 @@ class BenchPicturesTest : public CliTest {
 
   std::string file(const char* name, const char* text) {
     std::ofstream(path(name)) << text;
-    return " --device cpu -t 1 -r 1 --random-weights " + path(name);
+    return " --device cpu -t 1 --random-weights " + path(name);
   }
-  std::string flux() {
+  std::string flux() { return flux_weights() + " -r 1"; }
+  std::string cogvideox() { return cogvideox_weights() + " -r 1"; }
+  std::string flux_weights() {
     return file("flux.json", R"({
       "scheduler": {"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 1.0},
       "transformer": {"in_channels": 16, "num_layers": 2, "num_single_layers": 1,
@@ -30,7 +33,7 @@ class BenchPicturesTest : public CliTest {
                       "axes_dims_rope": [4, 4, 8]},
       "vae": {"latent_channels": 4, "block_out_channels": [8, 8], "norm_num_groups": 4}})");
   }
-  std::string cogvideox() {
+  std::string cogvideox_weights() {
     return file("video.json", R"({
       "scheduler": {"_class_name": "CogVideoXDPMScheduler"},
       "transformer": {"in_channels": 4, "out_channels": 4, "num_layers": 2,
@@ -244,6 +247,28 @@ TEST_F(SimulatedStepsTest, MistakesGetOneLine) {
   const std::string video = "bench video" + cogvideox() + " --blocks 1 ";
   expect_refused(video + "--profile h100 --machines 3x1 --cfg-ranks 2", 2, "no 2 equal groups");
   expect_refused(video + "--cfg-ranks 2", 2, "--cfg-ranks requires --profile");
+}
+
+// A CPU computes in f32: random weights have this type, with --dtype f32 and without, and reports
+// say so.
+TEST_F(BenchPicturesTest, RandomWeightsOfACpuAreF32) {
+  const std::string commands[] = {"image" + flux_weights() + " --size 32 --text-tokens 5",
+                                  "video" + cogvideox_weights() + " --size 32 --frames 9"};
+  for (const std::string& command : commands) {
+    SCOPED_TRACE(command);
+    std::vector<std::string> latents;
+    for (const char* type : {"", " --dtype f32"}) {
+      const Outcome o = braid(command + type + " --steps 1 --seed 3 --json -o " + path("a.png") +
+                              " --dump-latents " + path("latents"));
+      ASSERT_EQ(o.status, 0) << o.err;
+      const auto report = nlohmann::json::parse(o.out);
+      EXPECT_EQ(report["dtype"], "f32");
+      // The weights that diffusers' classes count.
+      EXPECT_EQ(report["weight_bytes"]["transformer"], 4 * (command[0] == 'i' ? 398960 : 162128));
+      latents.push_back(read(folder_ / "latents"));
+    }
+    EXPECT_EQ(latents[0], latents[1]);
+  }
 }
 
 TEST_F(BenchPicturesTest, MistakesGetOneLine) {

@@ -106,7 +106,7 @@ void CogVideoXPipeline::choose_ranks() {
                                           .height = or_default(config_.height, otherwise.height),
                                           .frames = or_default(config_.frames, otherwise.frames)},
                                          vae_config_, transformer_.patch_frames);
-  const DType dtype = config_.device.cuda ? config_.dtype : DType::f32;
+  const DType dtype = config_.values();
   const auto choice = [&](const Topology& topology) {
     const Program step = cogvideox_step(
         one_block(transformer_),
@@ -341,7 +341,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   begin_steps();
   result.timings.prepare_ms = lap.ms();
   for (int64_t video = 0; video < request.videos; ++video) {
-    NoiseDraws draws(request.seed + static_cast<uint64_t>(video), shape, config_.noise());
+    NoiseDraws draws(request.seed + static_cast<uint64_t>(video), shape, config_.values());
     std::vector<float> latents = draws.next();
     if (request.on_latents) request.on_latents(video, 0, latents);
     if (passes_.empty()) begin_steps();  // freed for the decoder

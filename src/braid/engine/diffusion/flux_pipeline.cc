@@ -57,7 +57,7 @@ StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineC
   };
   const FluxShape shape{.text = config.text_tokens > 0 ? config.text_tokens : otherwise.text_tokens,
                         .image = tokens_of(config.width) * tokens_of(config.height)};
-  const DType dtype = config.device.cuda ? config.dtype : DType::f32;
+  const DType dtype = config.values();
   const Program step = flux_step(few_blocks(flux), shape, all_in(dtype), dtype);
   return choice_of(config, config.topology, flux.heads, step, FluxTransformer::row_parts());
 }
@@ -247,7 +247,7 @@ ImageResult FluxPipeline::generate(const ImageRequest& request) {
   result.timings.prepare_ms = lap.ms();
   for (int64_t image = 0; image < request.images; ++image) {
     std::vector<float> latents =
-        tokens_of_noise(shape, draw(request, shape, image, config_.noise()));
+        tokens_of_noise(shape, draw(request, shape, image, config_.values()));
     if (request.on_latents) request.on_latents(image, 0, latents);
     const bool freed = !transformer_;  // for the decoder
     FluxTransformer& transformer = steps();

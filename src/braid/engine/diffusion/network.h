@@ -17,6 +17,11 @@
 
 namespace braid {
 
+// The type of weights and of values on such a device, where nothing names another.
+inline DType usual_dtype(const DeviceSpec& device) {
+  return device.cuda ? DType::bf16 : DType::f32;
+}
+
 struct NetworkConfig {
   int threads = 1;                             // of each rank
   std::optional<SequenceMesh> mesh;            // may divide a sequence's rows; none: a single rank

@@ -40,8 +40,8 @@ struct PipelineConfig {
   bool free_encoders = false;  // text encoders leave a GPU before the steps, and come again
   int64_t free_bytes = 0;      // of each device for the pipeline; 0: as much as is free
 
-  // The type that diffusers draws noise in: the model's.
-  DType noise() const { return device.cuda ? dtype : DType::f32; }
+  // The type of a step's values, and of noise, which diffusers draws in the model's type.
+  DType values() const { return device.cuda ? dtype : DType::f32; }
   int ranks() const { return sp || choose_sp ? topology.ranks() : std::max(1, cfg_ranks); }
 };
 
