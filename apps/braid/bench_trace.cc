@@ -248,7 +248,7 @@ void add_cluster(CLI::App& command, BenchTraceOptions& o) {
   add("--chunk", o.chunks, "of chunked: tokens of a step, or best: of 256 to 8192 by mean E2E")
       ->delimiter(',')
       ->default_str("256,best");
-  add("--sp-step", o.sp_step, "of sp: tokens of a prompt in a step (0: 65536 a rank)")
+  add("--sp-step", o.sp_step, "of sp: tokens of a prompt in a step (0: as many as fit)")
       ->capture_default_str();
   add("--keep", o.keep, "of sp-levels: the share of far keys, by level")
       ->type_name(kNumbers)

@@ -24,7 +24,7 @@ struct PromptOptions {
 };
 
 const std::vector<TableColumn> kColumns = {
-    {"prompt", true, 9}, {"ranks", true},         {"how", false, 54},   {"steps", true},
+    {"prompt", true, 9}, {"ranks", true},         {"how", false, 54},   {"steps", true, 9},
     {"ms", true, 10},    {"over one rank", true}, {"GB a rank", true},  {"weights", true},
     {"keys", true},      {"KB a token", true},    {"ms a token", true}, {"", false}};
 
@@ -35,7 +35,13 @@ std::string gb(double bytes) {
 // Of a step on a rank.
 int64_t rank_tokens(const PromptCandidate& c, int64_t tokens) {
   const int parts = c.division == PromptDivision::tokens ? c.ranks() : 1;
-  return std::min(ceil_div(tokens, int64_t{parts}), kRankTokens);
+  return std::min(ceil_div(tokens, int64_t{parts}), c.rank_tokens);
+}
+
+// "6 x 65536": tokens of a rank.
+std::string steps(const PromptCandidate& c) {
+  return c.steps == 1 || !c.refused.empty() ? std::to_string(c.steps)
+                                            : fmt::format("{} x {}", c.steps, c.rank_tokens);
 }
 
 // "8"; over several racks "8 (2x1x4)".
@@ -50,16 +56,15 @@ std::string row(const PromptPlan& plan, int64_t tokens, const PromptCandidate& c
   const double one = plan.candidates[0].seconds;
   const bool known = c.seconds > 0;
   return table_row(
-      kColumns,
-      {std::to_string(tokens), ranks_of(c), c.name(), known ? std::to_string(c.steps) : "-",
-       known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
-       known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
-       known ? gb(c.rank_bytes) : "-", known ? gb(c.weight_bytes) : "-",
-       known ? gb(c.key_bytes) : "-",
-       known ? fmt::format("{:.0f}", 1e-3 * c.activation_bytes() /
-                                         static_cast<double>(rank_tokens(c, tokens)))
-             : "-",
-       c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note});
+      kColumns, {std::to_string(tokens), ranks_of(c), c.name(), known ? steps(c) : "-",
+                 known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
+                 known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
+                 known ? gb(c.bytes.all()) : "-", known ? gb(c.bytes.weights) : "-",
+                 known ? gb(c.bytes.keys) : "-",
+                 known ? fmt::format("{:.0f}", 1e-3 * c.bytes.activations /
+                                                   static_cast<double>(rank_tokens(c, tokens)))
+                       : "-",
+                 c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note});
 }
 
 nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
@@ -69,10 +74,11 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
                     {"how", c.name()},
                     {"seconds", c.seconds},
                     {"steps", c.steps},
-                    {"rank_bytes", c.rank_bytes},
-                    {"weight_bytes", c.weight_bytes},
-                    {"key_bytes", c.key_bytes},
-                    {"activation_bytes", c.activation_bytes()},
+                    {"rank_tokens", c.rank_tokens},
+                    {"rank_bytes", c.bytes.all()},
+                    {"weight_bytes", c.bytes.weights},
+                    {"key_bytes", c.bytes.keys},
+                    {"activation_bytes", c.bytes.activations},
                     {"token_seconds", c.token_seconds},
                     {"wire_bytes", c.wire_bytes},
                     {"taken", &c == &plan.taken()},

@@ -185,7 +185,7 @@ class LLM:
     `schedule` is a strategy's name, 'auto', a shared library, a strategy of Python, or None: what
     fits `sp` and the device. `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a
     sequence in tokens (0: what fits), `max_num_seqs` sequences that are computed at once,
-    `max_step_tokens` tokens of a step (0: 512, with `sp` a whole prompt), `max_waiting` requests
+    `max_step_tokens` tokens of a step (0: 512, with `sp` as many as fit), `max_waiting` requests
     that wait, `kv_memory` the KV cache ('auto', '512M').
 
     Close it, or use it in a `with` block: its threads and memory end there, at the latest when the

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "braid/engine/step_planners.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -189,6 +190,30 @@ TEST_F(EngineTest, RanksDividePromptsOfManyRequests) {
     ASSERT_EQ(again.size(), scores.size());
     for (size_t i = 0; i < scores.size(); ++i) EXPECT_NEAR(again[i], scores[i], 1e-3);
   }
+}
+
+// 65,536 tokens a rank, or a named step: an engine's steps are a generator's.
+TEST_F(EngineTest, DividedPromptsGoInStepsOfTheRanks) {
+  const Model& model = engine_->loaded().model;
+  config_.tp = 2;
+  config_.sp = SequenceParallel{.mode = SpMode::ring};
+  EXPECT_EQ(complete(config_, model).prefill_chunk, 256);
+  EngineConfig wide = config_;
+  wide.max_context = 200000;
+  EXPECT_EQ(complete(wide, model).prefill_chunk, 2 * 65536);
+  config_.prefill_chunk = 192;
+  limits_.scheduler.max_step_tokens = 0;
+  EXPECT_EQ(Engine(folder_.path().string(), config_, limits_).limits().max_step_tokens, 192);
+
+  // Half the tokens take half the activations, of more ranks a part.
+  const auto bytes = [&](int ranks, int64_t tokens) {
+    config_.tp = ranks;
+    const EngineConfig c = complete(config_, model);
+    return prompt_step_bytes(model, runner_config(c, cache_shape(c, model)), tokens, nullptr);
+  };
+  EXPECT_NEAR(static_cast<double>(bytes(2, 8192)) / static_cast<double>(bytes(2, 4096)), 2, 0.1);
+  EXPECT_LT(bytes(4, 8192), bytes(2, 8192));
+  EXPECT_GT(bytes(4, 8192), 8192 / 4 * model.config().C * 4) << "the residual alone";
 }
 
 // Thinned keys are no exact request's: pages are shared among requests.

@@ -10,11 +10,17 @@ struct ContextRoom {
   int64_t total = 0;
   int64_t weights = 0;  // for all ranks on the GPU
   int64_t token = 0;    // keys and values of a token, for all ranks on the GPU
+  // Activations of a prompt's step, for all ranks on the GPU; 0: unknown, an eighth of the memory.
+  int64_t step = 0;
 };
 
 // Tokens whose keys fit beside weights and activations: at most `context`, otherwise whole pages of
-// `page_size`. Activations and CUDA itself get an eighth of the memory and 512 MiB. At least a
-// page: allocation shows whether a page fits.
+// `page_size`. CUDA itself gets 512 MiB, and graphs beside a known step a GiB. At least a page:
+// allocation shows whether a page fits.
 int64_t context_that_fits(const ContextRoom& room, int64_t context, int64_t page_size);
+
+// Bytes for a step's activations, beside weights and the keys of `tokens`; below 0: these lack
+// room.
+int64_t step_room(const ContextRoom& room, int64_t tokens);
 
 }  // namespace braid

@@ -70,8 +70,9 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
   }
   if (limits_.max_step_tokens == 0) {
+    const int64_t prompt = std::min(config_.prefill_chunk, room.context);
     limits_.max_step_tokens =
-        std::max(divides ? room.context : kStepTokens, limits_.max_running + cache.page_size);
+        std::max(divides ? prompt : kStepTokens, limits_.max_running + cache.page_size);
   }
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
   loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,

@@ -26,7 +26,7 @@ struct EngineConfig {
   int64_t sequences = 1;  // full sequences that the KV cache holds
   // For the KV cache; empty: the default of the model and the device (kv_dtype.h).
   std::optional<DType> kv_dtype;
-  // Tokens of a prompt in a step; 0: 512, on a GPU 8192, with `sp` all.
+  // Tokens of a prompt in a step; 0: 512, on a GPU 8192, with `sp` what fits.
   int64_t prefill_chunk = 0;
   std::string schedule = "sequential";          // as in RunnerConfig
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null

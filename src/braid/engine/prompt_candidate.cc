@@ -42,10 +42,7 @@ void PromptCandidate::add(const PromptCandidate& step) {
   seconds += step.seconds;
   wire_bytes += step.wire_bytes;
   rack_bytes += step.rack_bytes;
-  if (step.rank_bytes <= rank_bytes) return;
-  rank_bytes = step.rank_bytes;
-  weight_bytes = step.weight_bytes;
-  key_bytes = step.key_bytes;
+  if (step.bytes.all() > bytes.all()) bytes = step.bytes;
 }
 
 std::string PromptCandidate::name() const {
@@ -56,23 +53,32 @@ std::string PromptCandidate::name() const {
               : "tokens divided";
 }
 
+StepBytes step_bytes(const PlannedForward& planned) {
+  StepBytes fullest;
+  for (size_t r = 0; r < planned.programs.size(); ++r) {
+    StepBytes rank{.activations = static_cast<double>(planned.schedules[r].memory.arena_bytes)};
+    for (const Value& value : planned.programs[r].values) {
+      if (value.kind == ValueKind::weight)
+        rank.weights += static_cast<double>(bytes_of(value.type));
+      if (value.kind == ValueKind::state) rank.keys += static_cast<double>(bytes_of(value.type));
+    }
+    if (rank.all() > fullest.all()) fullest = rank;
+  }
+  return fullest;
+}
+
 void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step) {
   made.seconds = step.seconds;
   made.wire_bytes = std::accumulate(step.wire_bytes.begin(), step.wire_bytes.end(), 0.0);
   made.rack_bytes = step.rack_bytes;
-  for (size_t r = 0; r < planned.programs.size(); ++r) {
-    double weights = 0, keys = 0;
-    for (const Value& value : planned.programs[r].values) {
-      if (value.kind == ValueKind::weight) weights += static_cast<double>(bytes_of(value.type));
-      if (value.kind == ValueKind::state) keys += static_cast<double>(bytes_of(value.type));
-    }
-    const double bytes =
-        weights + keys + static_cast<double>(planned.schedules[r].memory.arena_bytes);
-    if (bytes <= made.rank_bytes) continue;
-    made.rank_bytes = bytes;
-    made.weight_bytes = weights;
-    made.key_bytes = keys;
-  }
+  made.bytes = step_bytes(planned);
+}
+
+PlannedForward plan_prompt_step(const ForwardPlanner& planner, const OpScheduler& strategy,
+                                int64_t tokens, int64_t cached, const CostModel* cost) {
+  const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks(), cached);
+  const SequenceLayout kv = even_zigzag_layout(cached + tokens, planner.ranks());
+  return planner.plan_tokens(strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], cost);
 }
 
 PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
@@ -83,10 +89,7 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
       .topology = mesh.topology,
       .mesh = mesh,
       .strategy = strategy.name()};
-  const SequenceLayout q = even_zigzag_layout(tokens, mesh.ranks(), cached);
-  const SequenceLayout kv = even_zigzag_layout(cached + tokens, mesh.ranks());
-  const PlannedForward planned =
-      planner.plan_tokens(strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], &cost);
+  const PlannedForward planned = plan_prompt_step(planner, strategy, tokens, cached, &cost);
   const Work work = prompt_work(tokens, cached);
   measure(made, planned, simulate(planned, {&work, 1}, cost));
   return made;

@@ -20,8 +20,14 @@ enum class PromptDivision : uint8_t {
 // several whole machines of one rack; several whole racks.
 std::vector<Topology> parts_of(const Topology& all);
 
-// A rank's tokens in a step of a long prompt: an 8B model's activations take some 65 KB a token.
-inline constexpr int64_t kRankTokens = 65536;
+// Memory of a rank in a step.
+struct StepBytes {
+  double weights = 0, keys = 0, activations = 0;
+  double all() const { return weights + keys + activations; }
+};
+
+// Of the fullest rank.
+StepBytes step_bytes(const PlannedForward& planned);
 
 // A way to compute the prompt.
 struct PromptCandidate {
@@ -29,17 +35,16 @@ struct PromptCandidate {
   Topology topology;                 // its ranks; neighbours first
   std::optional<SequenceMesh> mesh;  // of `tokens`
   std::string strategy;
-  double seconds = 0;                      // simulated time to the first token
-  double rank_bytes = 0;                   // weights, keys and activations of the fullest rank
-  double weight_bytes = 0, key_bytes = 0;  // of the same rank
-  double wire_bytes = 0;                   // of all ranks
-  double rack_bytes = 0;                   // of these, between racks
+  double seconds = 0;     // simulated time to the first token
+  StepBytes bytes;        // of the fullest rank and step
+  double wire_bytes = 0;  // of all ranks
+  double rack_bytes = 0;  // of these, between racks
   int steps = 1;
+  int64_t rank_tokens = 0;   // in a step, at most
   double token_seconds = 0;  // simulated, of a token behind the prompt; 0: unknown
   std::string refused;       // reason against the candidate; empty: none
 
   int ranks() const { return topology.ranks(); }
-  double activation_bytes() const { return rank_bytes - weight_bytes - key_bytes; }
   // Adds a later step.
   void add(const PromptCandidate& step);
   std::string name() const;  // "tokens divided, torus (torus 2 x ulysses 4 x ring 1)"
@@ -53,6 +58,10 @@ std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidat
 
 // Writes a simulated step's time and bytes.
 void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step);
+
+// A plan of a prompt's step with `tokens` tokens behind `cached` others, on the planner's mesh.
+PlannedForward plan_prompt_step(const ForwardPlanner& planner, const OpScheduler& strategy,
+                                int64_t tokens, int64_t cached, const CostModel* cost = nullptr);
 
 // Plans and simulates a prompt with `tokens` tokens behind `cached` others on the planner's mesh (a
 // mesh of a single rank: undivided).

@@ -1,7 +1,12 @@
 #include "braid/engine/prompt_plan.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
+#include <span>
+#include <utility>
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/math.h"
@@ -9,6 +14,7 @@
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/sequence_ranks.h"
+#include "braid/engine/step_fit.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
 #include "braid/schedule/simulator.h"
@@ -18,6 +24,7 @@ namespace braid {
 namespace {
 
 constexpr double kGb = 1e9;
+constexpr int64_t kSimulatedSteps = 16;  // of a prompt; others are linear between
 
 void check(const PromptRequest& r) {
   if (r.model.empty() == r.config.empty()) {
@@ -34,6 +41,17 @@ void check(const PromptRequest& r) {
 bool forbids(const Error& error) {
   return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
 }
+
+// A candidate's ranks, and the mode that divides tokens; none: weights are divided.
+struct Way {
+  Topology topology;
+  std::optional<SpMode> mode;
+
+  PromptDivision division() const {
+    if (mode) return PromptDivision::tokens;
+    return topology.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole;
+  }
+};
 
 // Shared by all candidates.
 class Planning {
@@ -54,7 +72,6 @@ class Planning {
            request.cached > 0 ? fmt::format(" behind --depth {}", request.cached) : "",
            stretched.context);
     }
-    cache_.pages = cache_.pages_per_sequence = ceil_div(request.cached + request.tokens, kPageSize);
     cache_.page_size = kPageSize;
     cache_.activations = profile_.activations;
     cache_.kv_dtype =
@@ -64,47 +81,116 @@ class Planning {
 
   const ModelConfig& config() const { return weights_ ? weights_->config() : shape_.config; }
 
-  PromptCandidate weights(const Topology& topology) const {
-    const CostModel cost(profile_, topology);
-    const ForwardPlanner planner = planner_of(topology, {}, false);
-    PromptCandidate made = in_steps(kRankTokens, [&](int64_t tokens, int64_t cached) {
-      return batch(planner, tokens, cached, cost);
-    });
-    made.token_seconds = batch(planner, 1, all_tokens() - 1, cost).seconds;
-    return made;
-  }
-
-  PromptCandidate tokens(const SequenceMesh& mesh) const {
-    const CostModel cost(profile_, mesh.topology);
-    const bool apart =
-        keys_apart(cache_.pages * cache_.page_size, cache_.activations == DType::bf16);
-    const ForwardPlanner planner = planner_of(mesh.topology, mesh, apart);
-    PromptCandidate made = in_steps(kRankTokens * mesh.ranks(), [&](int64_t n, int64_t cached) {
-      return tokens_candidate(planner, *find_strategy("sequence_parallel"), n, cached, cost);
-    });
+  PromptCandidate candidate(const Way& way) const {
+    const Steps steps = steps_of(way);
+    PromptCandidate made = in_steps(steps);
     try {
-      made.token_seconds =
-          apart_seconds(planner_of(mesh.topology, mesh, true), 1, all_tokens(), cost);
+      made.token_seconds = token_seconds(way, steps);
     } catch (const Error& error) {
       if (!forbids(error)) throw;
     }
     return made;
   }
 
- private:
-  int64_t all_tokens() const { return request_.cached + request_.tokens; }
+  // The most tokens in whole pages behind the cached tokens that fit, if more than `others` do.
+  int64_t longest(const Way& way, int64_t others) const {
+    const Steps steps = steps_of(way);
+    const auto bytes = [&](int64_t tokens) {
+      return last_step(steps, kLeastRankTokens, request_.cached + tokens).bytes.all();
+    };
+    if (bytes(others + kPageSize) > room()) return 0;
+    return longest_that_fits(room(), request_.tokens, kPageSize, bytes);
+  }
 
-  // The prompt in steps of `most` tokens, each made from its tokens and the tokens before.
-  template <class Make>
-  PromptCandidate in_steps(int64_t most, const Make& make) const {
-    PromptCandidate made = make(std::min(most, request_.tokens), request_.cached);
-    for (int64_t done = most; done < request_.tokens; done += most) {
-      made.add(make(std::min(most, request_.tokens - done), request_.cached + done));
+ private:
+  // A way's steps.
+  struct Steps {
+    int parts = 1;  // ranks that divide a step's tokens
+    // With `tokens` tokens behind `cached` others, and room for `all` in the cache.
+    std::function<PromptCandidate(int64_t tokens, int64_t cached, int64_t all)> make;
+  };
+
+  int64_t all_tokens() const { return request_.cached + request_.tokens; }
+  double room() const { return request_.memory_gb * kGb; }
+
+  Steps steps_of(const Way& way) const {
+    const CostModel cost(profile_, way.topology);
+    if (!way.mode) {
+      return {1, [=, this](int64_t tokens, int64_t cached, int64_t all) {
+                return batch(planner_of(way.topology, {}, false, all), tokens, cached, cost);
+              }};
     }
-    if (made.rank_bytes > request_.memory_gb * kGb) {
-      made.refused = fmt::format("wants {:.1f} GB a rank, there are {:.1f}", made.rank_bytes / kGb,
-                                 request_.memory_gb);
+    const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
+    return {mesh.ranks(), [=, this](int64_t tokens, int64_t cached, int64_t all) {
+              const bool apart =
+                  keys_apart(round_up(all, kPageSize), cache_.activations == DType::bf16);
+              return tokens_candidate(planner_of(way.topology, mesh, apart, all),
+                                      *find_strategy("sequence_parallel"), tokens, cached, cost);
+            }};
+  }
+
+  // A token behind the prompt.
+  double token_seconds(const Way& way, const Steps& steps) const {
+    if (!way.mode) return steps.make(1, all_tokens() - 1, all_tokens()).seconds;
+    const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
+    return apart_seconds(planner_of(way.topology, mesh, true, all_tokens()), 1, all_tokens(),
+                         CostModel(profile_, way.topology));
+  }
+
+  // The step that takes most memory: as many tokens as others, behind all others.
+  PromptCandidate last_step(const Steps& steps, int64_t rank_tokens, int64_t all) const {
+    const int64_t tokens = std::min(rank_tokens * steps.parts, all - request_.cached);
+    return steps.make(tokens, all - tokens, all);
+  }
+
+  // The prompt in the largest steps that fit, or refused.
+  PromptCandidate in_steps(const Steps& steps) const {
+    std::map<int64_t, PromptCandidate> last;  // by a rank's tokens
+    const std::optional<int64_t> fits = rank_tokens_that_fit(room(), [&](int64_t rank_tokens) {
+      const auto& made = last.emplace(rank_tokens, last_step(steps, rank_tokens, all_tokens()));
+      return made.first->second.bytes.all();
+    });
+    const int64_t rank_tokens = fits.value_or(kRankTokens);
+    PromptCandidate made = request_.tokens <= rank_tokens * steps.parts
+                               ? last.at(rank_tokens)
+                               : in_steps(steps, rank_tokens * steps.parts);
+    made.rank_tokens = rank_tokens;
+    if (fits) return made;
+    made.rank_tokens = kLeastRankTokens;
+    made.bytes = last.at(kLeastRankTokens).bytes;
+    made.refused = fmt::format("wants {:.1f} GB a rank, there are {:.1f}", made.bytes.all() / kGb,
+                               request_.memory_gb);
+    return made;
+  }
+
+  // The prompt in steps of `most` tokens.
+  PromptCandidate in_steps(const Steps& steps, int64_t most) const {
+    const int64_t whole = request_.tokens / most;
+    const int64_t stride = ceil_div(whole, kSimulatedSteps);
+    const auto simulated = [&](int64_t i) {
+      const int64_t before = i * most;
+      return steps.make(std::min(most, request_.tokens - before), request_.cached + before,
+                        all_tokens());
+    };
+    PromptCandidate from = simulated(0), to = from, made = from;
+    int64_t begin = 0, end = 0;  // steps that are simulated; times between are linear
+    for (int64_t i = 1; i < whole; ++i) {
+      if (i > end) {
+        begin = end;
+        end = std::min(begin + stride, whole - 1);
+        from = std::exchange(to, simulated(end));
+      }
+      made.add(
+          between(from, to, static_cast<double>(i - begin) / static_cast<double>(end - begin)));
     }
+    if (whole * most < request_.tokens) made.add(simulated(whole));
+    return made;
+  }
+
+  static PromptCandidate between(const PromptCandidate& a, const PromptCandidate& b, double part) {
+    PromptCandidate made = b;
+    made.seconds = std::lerp(a.seconds, b.seconds, part);
+    made.wire_bytes = std::lerp(a.wire_bytes, b.wire_bytes, part);
     return made;
   }
 
@@ -114,7 +200,7 @@ class Planning {
     PromptCandidate made{
         .division = planner.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
         .topology = planner.topology()};
-    std::vector<int32_t> pages(cache_.pages);
+    std::vector<int32_t> pages(ceil_div(cached + tokens, kPageSize));
     const std::vector<int32_t> ids(tokens);
     Batch batch(kPageSize);
     batch.add(ids, cached, pages, 1);
@@ -129,13 +215,16 @@ class Planning {
     return made;
   }
 
-  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh,
-                            bool apart) const {
+  // With a cache for `tokens` tokens.
+  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh, bool apart,
+                            int64_t tokens) const {
+    CacheShape cache = cache_;
+    cache.pages = cache.pages_per_sequence = ceil_div(tokens, kPageSize);
     const auto forward = [this](const ForwardShape& s) {
       return weights_ ? weights_->forward(s) : shape_.forward(s);
     };
     const std::vector<const KernelCatalog*> catalogs(topology.ranks(), &backend_.catalog());
-    return ForwardPlanner(forward, apart ? rank_cache(cache_, topology.ranks()) : cache_, catalogs,
+    return ForwardPlanner(forward, apart ? rank_cache(cache, topology.ranks()) : cache, catalogs,
                           topology, std::move(mesh));
   }
 
@@ -147,26 +236,48 @@ class Planning {
   ModelShape shape_;
 };
 
+std::vector<Way> ways_over(const Topology& all) {
+  std::vector<Way> ways;
+  for (const Topology& topology : parts_of(all)) {
+    ways.push_back({topology, {}});
+    for (SpMode mode : kSpModes) {
+      // usp, tas and torus divide machines; on a single machine they equal ring or ulysses.
+      const bool mixed = mode != SpMode::ring && mode != SpMode::ulysses;
+      if (topology.ranks() == 1 || (topology.machines == 1 && mixed)) continue;
+      ways.push_back({topology, mode});
+    }
+  }
+  return ways;
+}
+
 // A candidate, or a candidate with the rule that forbids it.
-template <class Make>
-PromptCandidate attempt(PromptDivision division, const Topology& topology, const Make& make) {
+PromptCandidate attempt(const Planning& planning, const Way& way) {
   try {
-    return make();
+    return planning.candidate(way);
   } catch (const Error& error) {
     if (!forbids(error)) throw;
-    return {.division = division, .topology = topology, .refused = error.what()};
+    return {.division = way.division(), .topology = way.topology, .refused = error.what()};
   }
 }
 
-void add_modes(std::vector<PromptCandidate>& found, const Planning& planning,
-               const Topology& topology) {
-  for (SpMode mode : kSpModes) {
-    // usp, tas and torus divide machines; on a single machine they equal ring or ulysses.
-    if (topology.machines == 1 && mode != SpMode::ring && mode != SpMode::ulysses) continue;
-    found.push_back(attempt(PromptDivision::tokens, topology, [&] {
-      return planning.tokens(sequence_mesh(mode, topology, planning.config().Hq, {}));
-    }));
+[[noreturn]] void refuse(const PromptRequest& request, const Planning& planning,
+                         std::span<const Way> ways, std::span<const PromptCandidate> candidates) {
+  const auto smallest = std::ranges::min_element(candidates, {}, [](const PromptCandidate& c) {
+    return c.bytes.all() > 0 ? c.bytes.all() : std::numeric_limits<double>::infinity();
+  });
+  int64_t longest = 0;
+  for (size_t i = ways.size(); i-- > 0;) {  // most ranks have most room
+    if (candidates[i].bytes.all() > 0)
+      longest = std::max(longest, planning.longest(ways[i], longest));
   }
+  fail(
+      ErrorCode::kResource,
+      "a prompt of {} tokens after {} does not fit {} devices of {} GB: the least that a rank "
+      "wants "
+      "is {:.1f} GB ({} on {} ranks); {}",
+      request.tokens, request.cached, request.machines, request.memory_gb,
+      smallest->bytes.all() / kGb, smallest->name(), smallest->ranks(),
+      longest > 0 ? fmt::format("the longest that fits has {} tokens", longest) : "no prompt fits");
 }
 
 }  // namespace
@@ -175,23 +286,10 @@ PromptPlan plan_prompt(const PromptRequest& request) {
   check(request);
   const Planning planning(request);
   PromptPlan plan;
-  for (const Topology& topology : parts_of(parse_topology(request.machines))) {
-    const auto division = topology.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole;
-    plan.candidates.push_back(
-        attempt(division, topology, [&] { return planning.weights(topology); }));
-    if (topology.ranks() > 1) add_modes(plan.candidates, planning, topology);
-  }
+  const std::vector<Way> ways = ways_over(parse_topology(request.machines));
+  for (const Way& way : ways) plan.candidates.push_back(attempt(planning, way));
   const std::optional<size_t> chosen = choose_candidate(plan.candidates);
-  if (!chosen) {
-    const auto smallest = std::ranges::min_element(plan.candidates, {}, [](const auto& c) {
-      return c.rank_bytes > 0 ? c.rank_bytes : std::numeric_limits<double>::infinity();
-    });
-    fail(ErrorCode::kResource,
-         "a prompt of {} tokens after {} does not fit {} devices of {} GB: the least that a rank "
-         "wants is {:.1f} GB ({} on {} ranks)",
-         request.tokens, request.cached, request.machines, request.memory_gb,
-         smallest->rank_bytes / kGb, smallest->name(), smallest->ranks());
-  }
+  if (!chosen) refuse(request, planning, ways, plan.candidates);
   plan.chosen = *chosen;
   plan.decodes = *chosen;
   for (size_t i = 0; i < plan.candidates.size(); ++i) {

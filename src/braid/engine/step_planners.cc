@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braid/backend/null/null_backend.h"
 #include "braid/engine/data_ranks.h"
 #include "braid/engine/link_topology.h"
 #include "braid/engine/prompt_candidate.h"
@@ -115,6 +116,25 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
   }
   add(all);
   return meshes;
+}
+
+int64_t prompt_step_bytes(const Model& model, const RunnerConfig& c, int64_t tokens,
+                          const KernelCatalog* kernels) {
+  const NullBackend backend(kernels);
+  const std::optional<KeyLevels> levels = levels_of(c);
+  CacheShape cache = c.cache;
+  cache.pages = cache.pages_per_sequence = ceil_div(tokens, cache.page_size);
+  double most = 0;
+  for (const SequenceMesh& mesh : meshes_of(model, c)) {
+    if (mesh.ranks() < c.tp) continue;
+    const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(c.tp), &backend.catalog());
+    const ForwardPlanner planner(forward_of(model), cache, catalogs, mesh.topology, mesh, {},
+                                 levels);
+    const PlannedForward planned =
+        plan_prompt_step(planner, *find_strategy("sequence_parallel"), tokens, 0);
+    most = std::max(most, step_bytes(planned).activations);
+  }
+  return static_cast<int64_t>(most);
 }
 
 std::vector<Mesh> over_all(const std::vector<SequenceMesh>& meshes, int ranks) {

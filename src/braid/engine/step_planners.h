@@ -18,6 +18,11 @@ void check_keep(const SequenceParallel& sp, const Topology& topology);
 // cannot run.
 std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& config);
 
+// Activations of the fullest rank in a step of `tokens` first tokens of a sequence, in bytes, over
+// the meshes with all ranks. `kernels` are the devices' computing ones; null: none waits inside.
+int64_t prompt_step_bytes(const Model& model, const RunnerConfig& config, int64_t tokens,
+                          const KernelCatalog* kernels);
+
 // Groups for these meshes, which come by ranks and divide the first ones of `ranks`. All ranks make
 // groups, so that those behind the first repeat a mesh. A further mesh for each number of ranks has
 // these as the world of their steps.

@@ -6,6 +6,8 @@
 
 #include <functional>
 
+#include "braid/base/math.h"
+#include "braid/engine/step_fit.h"
 #include "unit/io/temp_folder.h"
 
 namespace braid {
@@ -148,6 +150,21 @@ TEST(PromptPlan, PartsFromTheFormulasWhereSizesDoNotCount) {
   EXPECT_LT(over_all(unbound).heads->seconds, 0.98 * at_32k.heads->seconds);
 }
 
+// That the refusal of a request names.
+int64_t longest_prompt(const PromptRequest& request) {
+  try {
+    plan_prompt(request);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    const std::string text = error.what(), before = "the longest that fits has ";
+    const size_t at = text.find(before);
+    EXPECT_NE(at, std::string::npos) << text;
+    return at < text.size() ? std::stoll(text.substr(at + before.size())) : 0;
+  }
+  ADD_FAILURE() << request.tokens << " tokens fit";
+  return 0;
+}
+
 TEST(PromptPlan, MemoryRefuses) {
   PromptRequest small = request(8192);
   small.memory_gb = 12;  // the weights are 16 GB
@@ -161,8 +178,9 @@ TEST(PromptPlan, MemoryRefuses) {
     FAIL() << "it does not fit";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResource);
-    EXPECT_NE(std::string(error.what()).find("does not fit 1x8 devices of 1 GB"), std::string::npos)
-        << error.what();
+    const std::string text = error.what();
+    EXPECT_NE(text.find("does not fit 1x8 devices of 1 GB"), std::string::npos) << text;
+    EXPECT_NE(text.find("; no prompt fits"), std::string::npos) << text;
   }
 }
 
@@ -175,10 +193,67 @@ TEST(PromptPlan, LongPromptsGoInSteps) {
   EXPECT_EQ(plan.taken().division, PromptDivision::tokens);
   EXPECT_EQ(plan.taken().steps, 6);
   EXPECT_EQ(plan.candidates[0].steps, 11);
-  EXPECT_EQ(plan.candidates[0].key_bytes, 700032.0 * 131072) << "whole pages";
-  EXPECT_EQ(plan.taken().key_bytes, 350016.0 * 131072);
-  EXPECT_GT(plan.taken().activation_bytes(), 0);
-  EXPECT_LT(plan.taken().activation_bytes(), 65536 * 110e3);
+  EXPECT_EQ(plan.candidates[0].bytes.keys, 700032.0 * 131072) << "whole pages";
+  EXPECT_EQ(plan.taken().bytes.keys, 350016.0 * 131072);
+  EXPECT_GT(plan.taken().bytes.activations, 0);
+  EXPECT_LT(plan.taken().bytes.activations, 65536 * 110e3);
+}
+
+// Weights are 16.1 GB, and keys of 65,536 tokens 8.6: less room for activations, 53 KB a token,
+// means more steps of half the tokens, then no room at all.
+TEST(PromptPlan, LessMemoryMeansSmallerSteps) {
+  PromptRequest r = request(65536, "1x1");
+  std::vector<int64_t> steps;
+  for (double gb : {80.0, 28.0, 27.0, 26.0, 25.2, 25.0, 24.85}) {
+    r.memory_gb = gb;
+    const PromptPlan plan = plan_prompt(r);
+    steps.push_back(plan.taken().steps);
+    EXPECT_EQ(plan.taken().rank_tokens * plan.taken().steps, 65536) << gb;
+    EXPECT_LE(plan.taken().bytes.all(), 1e9 * gb);
+    EXPECT_NEAR(plan.taken().bytes.activations / static_cast<double>(plan.taken().rank_tokens),
+                53e3, 2e3)
+        << gb;
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 2, 4, 8, 16, 32}));
+  r.memory_gb = 24.7;
+  EXPECT_EQ(longest_prompt(r) % 64, 0);
+  PromptRequest fitting = r;
+  fitting.tokens = longest_prompt(r);
+  EXPECT_LT(fitting.tokens, 65536);
+  EXPECT_GT(fitting.tokens, 64000);
+  EXPECT_EQ(plan_prompt(fitting).taken().rank_tokens, kLeastRankTokens);
+  fitting.tokens += 1;
+  EXPECT_EQ(longest_prompt(fitting), fitting.tokens - 1);
+}
+
+// Divided weights are 4.8 GB on each of four ranks, and a token's keys 32,768 bytes.
+TEST(PromptPlan, AllRanksHoldTheLongestPrompt) {
+  PromptRequest r = request(120000, "1x4");
+  r.memory_gb = 8;
+  const int64_t longest = longest_prompt(r);
+  EXPECT_GT(longest, (8e9 - 5.1e9) / 32768);
+  EXPECT_LT(longest, (8e9 - 4.8e9) / 32768);
+  r.tokens = longest;
+  const PromptCandidate taken = plan_prompt(r).taken();
+  EXPECT_EQ(taken.ranks(), 4);
+  EXPECT_EQ(taken.division, PromptDivision::weights);
+  EXPECT_EQ(taken.steps, ceil_div(longest, taken.rank_tokens));
+}
+
+// Times between simulated steps are linear: of many steps the sum is that of all, to 1%.
+TEST(PromptPlan, ManyStepsArePricedByAFew) {
+  PromptRequest r = request(45 * 2048 + 100, "1x1");
+  r.memory_gb = 16.1 + 45 * 2048 * 131072e-9 + 0.15;
+  const PromptCandidate all = plan_prompt(r).taken();
+  ASSERT_EQ(all.rank_tokens, kLeastRankTokens);
+  EXPECT_EQ(all.steps, 46);
+  double seconds = 0;
+  for (int i = 0; i < 46; ++i) {
+    PromptRequest step = request(i < 45 ? 2048 : 100, "1x1");
+    step.cached = int64_t{i} * 2048;
+    seconds += plan_prompt(step).taken().seconds;
+  }
+  EXPECT_NEAR(all.seconds / seconds, 1, 0.01);
 }
 
 TEST(PromptPlan, StepsAddUp) {
@@ -190,7 +265,7 @@ TEST(PromptPlan, StepsAddUp) {
   EXPECT_EQ(whole.steps, 2);
   EXPECT_EQ(parts.steps, 2);
   EXPECT_NEAR(whole.seconds, parts.seconds, 1e-9);
-  EXPECT_EQ(whole.rank_bytes, parts.rank_bytes);
+  EXPECT_EQ(whole.bytes.all(), parts.bytes.all());
 }
 
 // Divided weights are read sooner than whole weights beside a part of the keys. A token reads all
@@ -206,7 +281,7 @@ TEST(PromptPlan, NamesTheFastestDecode) {
   for (const PromptCandidate& c : plan.candidates) {
     EXPECT_GE(c.token_seconds, fastest.token_seconds) << c.name();
     const double keys = 131072.0 * 131072 / c.ranks();
-    EXPECT_GT(c.token_seconds, (c.weight_bytes + keys) / stream * 0.9) << c.name();
+    EXPECT_GT(c.token_seconds, (c.bytes.weights + keys) / stream * 0.9) << c.name();
     if (c.ranks() > 1) {
       EXPECT_LT(c.token_seconds, plan.candidates[0].token_seconds) << c.name();
     }

@@ -13,6 +13,7 @@
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/requests/kv_room.h"
 #include "braid/engine/sequence_ranks.h"
+#include "braid/engine/step_fit.h"
 #include "braid/engine/strategy_choice.h"
 #include "braid/engine/trace/simulated_times.h"
 #include "braid/model/model_shape.h"
@@ -87,6 +88,21 @@ class SetSimulator {
       least = std::min(least, prompt(mesh, tokens, cached, {}));
     }
     return least;
+  }
+
+  // Tokens in a step of a prompt: as many as `bytes` of activations on each rank allow.
+  int64_t step_tokens(std::span<const SequenceMesh> meshes, double bytes) const {
+    const auto fits = rank_tokens_that_fit(bytes, [&](int64_t rank_tokens) {
+      double most = 0;
+      for (const SequenceMesh& mesh : meshes) {
+        const PlannedForward planned =
+            plan_prompt_step(planner_of(set_, mesh, {}), *find_strategy("sequence_parallel"),
+                             rank_tokens * set_.ranks(), 0);
+        most = std::max(most, step_bytes(planned).activations);
+      }
+      return most;
+    });
+    return fits.value_or(kLeastRankTokens) * set_.ranks();
   }
 
   // Decodes for sequences with keys in equal parts on all ranks.
@@ -178,9 +194,12 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
   s.prompts_alone = !chunked;
   s.groups = chunked ? 1 : ranks;
   if (!chunked && !lanes) s.own_prompt = kOwnPrompt;
-  const int64_t most = chunked                  ? policy.step_tokens
-                       : policy.step_tokens > 0 ? policy.step_tokens
-                                                : kRankTokens * ranks;
+  const int64_t Hq = simulator->config().Hq;
+  std::vector<SequenceMesh> meshes;
+  if (!chunked) meshes = meshes_of({cluster.sp, {}}, set, Hq);
+  const int64_t most = chunked || policy.step_tokens > 0
+                           ? policy.step_tokens
+                           : simulator->step_tokens(meshes, 1e9 * cluster.activations_gb);
   s.max_step_tokens = std::max(most, kPageSize) + (chunked ? s.max_running : 0);
   s.max_step_tokens = std::max(s.max_step_tokens, s.max_running + kPageSize);
 
@@ -194,8 +213,6 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
     };
     made.how = fmt::format("weights divided over {}", ranks);
   } else {
-    const int64_t Hq = simulator->config().Hq;
-    const std::vector<SequenceMesh> meshes = meshes_of({cluster.sp, {}}, set, Hq);
     probes.prompt = [simulator, meshes](int64_t tokens, int64_t cached) {
       return simulator->prompt(meshes, std::max<int64_t>(tokens, meshes[0].ranks()), cached);
     };
