@@ -6,12 +6,6 @@
 
 Weights are those of tools/random_weights.py, in bf16; inputs those of bench_cuda_flux. FILE is what
 bench_cuda_flux --velocity wrote for the first --size: the difference of both velocities is printed.
-
-  braid image --random-weights CONFIG --size 128x128 --steps 1 --text-tokens 32 --device cpu \\
-      --dtype f32 --guidance 3.5 --dump-latents FILE -o picture.png
-  tools/bench_image_torch.py CONFIG --latents FILE --size 128 --text-tokens 32
-
-compares that only step in f32 on a CPU. CONFIG may have few layers of the full width.
 """
 
 import argparse
@@ -100,22 +94,6 @@ def relative(ours, theirs):
     return (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
 
 
-def compare_latents(config, options):
-    """The velocity of a run of one step is noise less result: sigma falls from 1 to 0."""
-    from safetensors.torch import load_file
-    dump = load_file(options.latents)
-    with torch.device("meta"):
-        model = FluxTransformer2DModel(**config)
-    model = with_weights(model, 1, "cpu", torch.float32)
-    inputs = step_inputs(config, options.size[0], "cpu", torch.float32, options.text_tokens)
-    inputs["pooled_projections"] = normals(1, 1, config["pooled_projection_dim"])
-    inputs["encoder_hidden_states"] = normals(2, 1, options.text_tokens, config["joint_attention_dim"])
-    inputs["hidden_states"] = dump["0.0"][None]
-    inputs["timestep"], inputs["guidance"] = torch.ones(1), torch.tensor([3.5])
-    off = relative(dump["0.0"] - dump["0.1"], model(**inputs)[0])
-    print(f"difference of velocities in f32: {off:.2e} of their root mean square")
-
-
 @torch.inference_mode()
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
@@ -126,12 +104,8 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--velocity")
-    parser.add_argument("--latents")
-    parser.add_argument("--text-tokens", type=int, default=512)
     options = parser.parse_args()
     config = json.load(open(options.file))
-    if options.latents:
-        return compare_latents(config["transformer"], options)
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
     torch.backends.cudnn.benchmark = True
     if options.size:

@@ -23,10 +23,10 @@ from bench_image_torch import milliseconds, normals, with_weights
 
 
 def latents_of(tokens, grid, config):
-    """Tokens of one latent frame each, as [1, F, C, h, w]."""
-    F, h, w = grid
-    x = tokens.view(F, h, w, config["in_channels"], 2, 2).permute(0, 3, 1, 4, 2, 5)
-    return x.reshape(1, F, config["in_channels"], 2 * h, 2 * w)
+    """Tokens of one latent frame each, of a pair in version 1.5, as [1, F, C, h, w]."""
+    (F, h, w), C, patch = grid, config["in_channels"], config.get("patch_size_t") or 1
+    x = tokens.view(F, h, w, C, patch, 2, 2).permute(0, 4, 3, 1, 5, 2, 6)
+    return x.reshape(1, F * patch, C, 2 * h, 2 * w)
 
 
 def tokens_of(latents):

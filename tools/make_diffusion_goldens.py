@@ -284,11 +284,12 @@ def compact(value):
     return ends[0] + "\n" + ",\n".join(lines) + "\n" + ends[1] + "\n"
 
 
-def begin(doc):
+def begin(doc, add_options=lambda parser: None):
     """Options, and torch in a state in which results repeat."""
     parser = argparse.ArgumentParser(description=doc,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
+    add_options(parser)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)

@@ -1,6 +1,7 @@
 #include "braid/model/random_weights.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -21,12 +22,13 @@ uint64_t mixed(uint64_t seed, uint64_t index) {
   return z ^ (z >> 31);
 }
 
-// Box-Muller: an even index and the odd index after it share two uniform numbers.
-float normal(uint64_t seed, uint64_t index) {
-  const uint64_t bits = mixed(seed, index / 2 + 1);
+// Box-Muller: indices 2 * pair and 2 * pair + 1 share two uniform numbers.
+std::array<float, 2> normals(uint64_t seed, uint64_t pair) {
+  const uint64_t bits = mixed(seed, pair + 1);
   const float u = (static_cast<float>(bits >> 40) + 1.f) * 0x1p-24f;
   const float angle = std::numbers::pi_v<float> * static_cast<float>(bits & 0xffffff) * 0x1p-23f;
-  return std::sqrt(-2.f * std::log(u)) * (index % 2 ? std::sin(angle) : std::cos(angle));
+  const float radius = std::sqrt(-2.f * std::log(u));
+  return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
 // Of `count` neighbouring integers, each as likely as the others.
@@ -152,12 +154,13 @@ TensorView RandomWeights::get(std::string_view name) const {
     fill_blocks(view, tensor.seed, tensor.draw.stddev);
     return view;
   }
-  std::vector<float> row(view.cols());
+  std::vector<float> row(view.cols(), tensor.draw.mean);
+  std::array<float, 2> pair{};
+  uint64_t at = 0;  // in the tensor
   for (int64_t r = 0; r < view.rows(); ++r) {
-    for (size_t c = 0; c < row.size(); ++c) {
-      const uint64_t at = static_cast<uint64_t>(r * view.cols()) + c;
-      row[c] = tensor.draw.mean;
-      if (tensor.draw.stddev > 0) row[c] += tensor.draw.stddev * normal(tensor.seed, at);
+    for (size_t c = 0; c < row.size() && tensor.draw.stddev > 0; ++c, ++at) {
+      if (at % 2 == 0) pair = normals(tensor.seed, at / 2);
+      row[c] = tensor.draw.mean + tensor.draw.stddev * pair[at % 2];
     }
     quantize_row(tensor.dtype, row.data(), view.row(r), view.cols());
   }
