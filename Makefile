@@ -58,7 +58,7 @@ video: program  ## build, and make a video with a tiny pipeline of random weight
 	@$(BUILD)/bin/braid video -m $(BUILD)/tiny_video -p "$(PROMPT)" --size 96x64 --steps 4
 
 test: build model  ## build and run all tests
-	@BRAID_TEST_MODEL="$(MODEL)" python3 scripts/run_tests.py $(BUILD) -j $(JOBS)
+	@BRAID_TEST_MODEL="$(MODEL)" BRAID_TEST_CLIP="$$(python3 tools/fetch_clip.py)" python3 scripts/run_tests.py $(BUILD) -j $(JOBS)
 
 bench: program model  ## measure prompt and decode speed of the demo model
 	@$(BUILD)/bin/braid bench -m "$(MODEL)"

