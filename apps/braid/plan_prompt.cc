@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -85,7 +86,7 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
                     {"decodes_fastest", &c == &plan.decodes_fastest()}});
     if (c.topology.racks > 1) {
       rows.back()["machines"] = sizes_of(c.topology);
-      rows.back()["rack_bytes"] = c.rack_bytes;
+      rows.back()["rack_bytes"] = std::llround(c.rack_bytes);
     }
     if (!c.refused.empty()) rows.back()["refused"] = c.refused;
   }

@@ -57,6 +57,29 @@ TEST_F(ScheduleCliTest, StrategiesThatAreWrongAreRefusedBeforeAnythingRuns) {
       2, "over 0 ranks, wanted at least 1");
 }
 
+// Racks without an uplink of their own change no price.
+TEST_F(ScheduleCliTest, PlanSaysWhatGoesBetweenRacks) {
+  const auto report = [](const std::string& machines) {
+    const Outcome o = braid(
+        fmt::format("plan --config {} --profile h200 --sp ring --tokens 64 --machines {} --json",
+                    llama(), machines));
+    EXPECT_EQ(o.status, 0) << o.err;
+    return json::parse(o.out);
+  };
+  json racks = report("2x2x1");
+  EXPECT_GT(racks.at("rack_bytes"), 0);
+  EXPECT_LT(racks.at("rack_bytes"), racks.at("wire_bytes"));
+  racks.erase("rack_bytes");
+  EXPECT_EQ(racks, report("4x1"));
+  EXPECT_EQ(report("1x4x1"), report("4x1"));
+  const Outcome text =
+      braid("plan --config " + llama() + " --profile h200 --sp ring --tokens 64 --machines 2x2x1");
+  EXPECT_THAT(text.out, HasSubstr("MB on the wire go between racks"));
+  const Outcome prompt =
+      braid("plan prompt --config " + llama() + " --machines 2x1x1 --tokens 4096 --explain");
+  EXPECT_THAT(prompt.out, HasSubstr("| 2 (2x1x1) | tokens divided, ring"));
+}
+
 // Groups have a step each: without experts their ranks meet at the head alone, whose rows are
 // divided over all ranks; with --ep rows of all groups cross.
 TEST_F(ScheduleCliTest, PlanHasAStepForEachGroupOfRanks) {

@@ -125,6 +125,12 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   ASSERT_EQ(previous.status, 0) << previous.err;
   EXPECT_THAT(previous.err, HasSubstr("in groups of 2 ranks, by previous"));
   EXPECT_THAT(previous.err, HasSubstr("the scores peek at the text"));
+  // Several shares are for a machine, a rack, all.
+  const Outcome racks =
+      braid("perplexity -m " + thin + " --ctx 48 --threads 1 --sp ring --machines 2x2x1 -f " +
+            file.string() + " --keep 0.5,0.25 --explain");
+  ASSERT_EQ(racks.status, 0) << racks.err;
+  EXPECT_THAT(racks.err, HasSubstr("approximate: keep 0.5, 0.25 in groups of 2, 4 ranks, by own"));
   // The first attention takes another road to the same sums.
   const auto scored = [&](const std::string& more) {
     return json::parse(braid(score + " --json" + more).out).at("perplexity").get<double>();

@@ -38,6 +38,9 @@ TEST(LinkModel, DescribesItselfAsEmulated) {
 TEST(LinkModel, RefusesWhatCannotBe) {
   EXPECT_THROW(LinkModel{.machines = 3}.validate(4), Error);
   EXPECT_THROW(LinkModel{.machines = 0}.validate(4), Error);
+  LinkModel{.machines = 4, .racks = 2}.validate(8);
+  EXPECT_THROW((LinkModel{.machines = 4, .racks = 3}.validate(8)), Error);
+  EXPECT_THROW((LinkModel{.machines = 4, .racks = 0}.validate(8)), Error);
   EXPECT_THROW((LinkModel{.machine_link = Link{0, 0}}.validate(4)), Error);
   EXPECT_THROW((LinkModel{.machine_link = Link{1e9, -1}}.validate(4)), Error);
   const double nan = std::numeric_limits<double>::quiet_NaN();
