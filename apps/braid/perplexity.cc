@@ -59,7 +59,7 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
   ParallelRun parallel(options.parallel, {path, options.file}, job);
   EngineConfig config = parallel.engine_config();
   config.count_experts |= options.json;
-  if (config.sp && config.sp->drop_queries) {
+  if (config.thinning.drop_queries) {
     fail(ErrorCode::kInvalidArgument,
          "--drop-queries: every token is scored, and dropped ones have seen no far keys");
   }
@@ -79,11 +79,12 @@ void perplexity(const PerplexityOptions& options, job::Job* job) {
         score(generator, chunk_of(ids, options.ctx, i, loaded.tokenizer.prefix()), i + 1);
     for (double score : scores) chunk_sum -= score;
     if (i == 0) parallel.announce();  // until then an error is one line
-    if (i == 0 && generator.runner().approximation() && config.sp->importance != Importance::own) {
+    if (i == 0 && generator.runner().approximation() &&
+        config.thinning.importance != Importance::own) {
       std::fprintf(stderr,
                    "braid: --importance %s: later queries choose keys of tokens before them, so "
                    "the scores peek at the text\n",
-                   to_string(config.sp->importance).c_str());
+                   to_string(config.thinning.importance).c_str());
     }
     sum += chunk_sum;
     count += std::ssize(scores);

@@ -6,9 +6,8 @@
 namespace braid::app {
 namespace {
 
-constexpr const char* kWithSp[] = {"--ranks",       "--torus-degree", "--ulysses-degree",
-                                   "--ring-degree", "--keep",         "--levels",
-                                   "--importance",  "--drop-queries"};
+constexpr const char* kWithSp[] = {"--ranks", "--torus-degree", "--ulysses-degree",
+                                   "--ring-degree"};
 
 }  // namespace
 
@@ -50,15 +49,16 @@ void SequenceOptions::add_to(CLI::App& command) {
   degrees_.add_to(command, "with --sp: ");
   command
       .add_option("--keep", keep_,
-                  "with --sp ring, approximate: the share of far ranks' keys that attention reads, "
-                  "by level: 0.5,0.25")
+                  "approximate: the share of a prompt's far keys that attention reads, by level: "
+                  "0.5,0.25; with --sp ring those of far ranks")
       ->type_name(kNumbers)
       ->group(kRanks);
   command
       .add_option(
           "--levels", levels_,
           "with --keep: ranks of the group of each level, near ones first: 2,8 (default: one "
-          "level; for several shares a machine, a rack, all)")
+          "level; for several shares a machine, a rack, all; without --sp a prompt has the parts "
+          "of the last group's ranks, or of 8)")
       ->type_name(kNumbers)
       ->group(kRanks);
   command
@@ -90,10 +90,10 @@ SequenceRequest SequenceOptions::request() const {
     fail(ErrorCode::kInvalidArgument, "{} goes with --keep, which says what each level reads",
          name);
   }
-  request.keep = parse_numbers<double>("--keep", keep_);
-  request.groups = parse_numbers<int>("--levels", levels_);
-  request.importance = parse_importance(importance_);
-  request.drop_queries = drop_queries_;
+  request.thinning = {.keep = parse_numbers<double>("--keep", keep_),
+                      .groups = parse_numbers<int>("--levels", levels_),
+                      .importance = parse_importance(importance_),
+                      .drop_queries = drop_queries_};
   if (!mode_.empty()) request.degrees = degrees_.request();
   return request;
 }

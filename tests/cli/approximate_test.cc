@@ -21,6 +21,8 @@ class ApproximateCliTest : public CliTest {
     for (int i = 2; i <= tokens; ++i) ids += fmt::format(",{}", i);
     return " --prompt-ids " + ids;
   }
+  static void says_what_is_left_out(const std::string& ranks);
+  static void bench_says_it(const std::string& ranks);
   static Outcome run(const std::string& more) {
     return braid("run --threads 1 -n 2 --ignore-eos " + more);
   }
@@ -32,10 +34,10 @@ constexpr double kPairs = (3.0 * 820 - 300) / (3 * 820), kFarKeys = (3.0 * 30 - 
 constexpr const char* kText =
     "keep 0.5 in groups of 2 ranks, by own: 87.8% of pairs, 83.3% of far keys";
 
-TEST_F(ApproximateCliTest, RunSaysWhatIsLeftOut) {
+void ApproximateCliTest::says_what_is_left_out(const std::string& ranks) {
   const std::string trace = path("trace.json");
-  const Outcome o = run("-m " + thin() + prompt(40) +
-                        " --sp ring --ranks 2 --keep 0.5 --json --explain --trace " + trace);
+  const Outcome o =
+      run("-m " + thin() + prompt(40) + ranks + " --keep 0.5 --json --explain --trace " + trace);
   ASSERT_EQ(o.status, 0) << o.err;
   const json made = json::parse(o.out).at("approximate");
   EXPECT_EQ(made.at("keep"), json({0.5}));
@@ -50,11 +52,21 @@ TEST_F(ApproximateCliTest, RunSaysWhatIsLeftOut) {
   EXPECT_EQ(json::parse(read(trace)).at("otherData").at("approximate"), kText);
 }
 
+// The same of two ranks, of a rank with the parts of two, and of ranks that divide heads.
+TEST_F(ApproximateCliTest, RunSaysWhatIsLeftOut) {
+  for (const char* ranks : {" --sp ring --ranks 2", " --levels 2",
+                            " --sp ring --ranks 1 --levels 2", " --tp 2 --levels 2"}) {
+    SCOPED_TRACE(ranks);
+    says_what_is_left_out(ranks);
+  }
+}
+
 TEST_F(ApproximateCliTest, ExactRunsDoNotSayIt) {
   const std::string ring = "-m " + thin() + " --sp ring --explain --json --trace " + path("t.json");
   for (const std::string& exact :
-       {ring + prompt(40) + " --ranks 2 --keep 1", ring + prompt(40) + " --ranks 1 --keep 0.5",
-        ring + prompt(3) + " --ranks 2 --keep 0.5", ring + prompt(1) + " --ranks 2 --keep 0.5",
+       {ring + prompt(40) + " --ranks 2 --keep 1", ring + prompt(40) + " --ranks 1 --keep 1",
+        ring + prompt(7) + " --ranks 1 --keep 0.5", ring + prompt(3) + " --ranks 2 --keep 0.5",
+        ring + prompt(1) + " --ranks 2 --keep 0.5",
         "-m " + hf() + prompt(40) + " --sp ring --explain --json --trace " + path("t.json") +
             " --ranks 2 --keep 0.5"}) {
     SCOPED_TRACE(exact);
@@ -68,8 +80,15 @@ TEST_F(ApproximateCliTest, ExactRunsDoNotSayIt) {
 
 // A row that decodes behind a thinned prompt is approximate, too.
 TEST_F(ApproximateCliTest, BenchSaysItInEachRow) {
+  for (const char* ranks : {" --sp ring --ranks 2", " --levels 2"}) {
+    SCOPED_TRACE(ranks);
+    bench_says_it(ranks);
+  }
+}
+
+void ApproximateCliTest::bench_says_it(const std::string& ranks) {
   const std::string bench =
-      "bench -m " + thin() + " -p 40 -n 2 -d 0,40 -r 1 --threads 1 --sp ring --ranks 2 --keep 0.5";
+      "bench -m " + thin() + " -p 40 -n 2 -d 0,40 -r 1 --threads 1 --keep 0.5" + ranks;
   const Outcome table = braid(bench);
   ASSERT_EQ(table.status, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("| pp40, approximate 88% |"));

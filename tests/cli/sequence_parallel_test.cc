@@ -146,7 +146,14 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   expect_refused("run -m " + windows + " -p x -n 1 --sp ring --ranks 2 --keep 0.5", 1,
                  "--keep: each layer has a window, and no far keys");
   const std::string run = "run -m " + hf() + " -p x -n 1 --threads 1 ", ring = run + "--sp ring ";
-  expect_refused(run + "--keep 0.5", 2, "--keep goes with --sp");
+  expect_refused("run -m " + windows + " -p x -n 1 --keep 0.5", 1,
+                 "--keep: each layer has a window, and no far keys");
+  expect_refused(run + "--keep 0.5 --levels 1", 2, "--levels 1: groups of 1 ranks in groups of 1");
+  expect_refused(run + "--keep 0.5,0.2", 2, "2 shares, wanted 1 to 1");
+  expect_refused(run + "--keep 1.5", 2, "--keep is 1.5");
+  expect_refused(run + "--tp 2 --keep nan", 2, "--keep is nan");
+  expect_refused(run + "--levels 2", 2, "--levels goes with --keep");
+  expect_refused(run + "--dp 2 --keep 0.5", 1, "--keep with --dp 2");
   expect_refused(ring + "--ranks 2 --importance probe", 2, "--importance goes with --keep");
   expect_refused(ring + "--ranks 2 --levels 2", 2, "--levels goes with --keep");
   expect_refused(ring + "--ranks 2 --drop-queries", 2, "--drop-queries goes with --keep");
@@ -170,7 +177,7 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   expect_refused(ring + "--ranks 4 --levels 3,4 --keep 0.5", 2, "--levels 3,4");
   for (const char* mode : {"ulysses", "usp", "tas", "torus"}) {
     expect_refused(fmt::format("{}--sp {} --machines 2x2 --keep 0.5", run, mode), 2,
-                   fmt::format("--keep with --sp {}: it thins the keys of --sp ring alone", mode));
+                   fmt::format("--keep with --sp {}: wanted --sp ring, or without --sp", mode));
   }
   // Refused before the machine is measured.
   setenv("XDG_CACHE_HOME", path("no_profile").c_str(), 1);

@@ -55,10 +55,25 @@ std::vector<double> row_of(const SequenceAttention& a, const std::vector<float>&
   return {begin, begin + a.head_dim};
 }
 
+SequenceMesh mesh_of(const LevelCase& c, const SequenceAttention& a) {
+  const int devices = c.alone ? 1 : c.P / c.machines;
+  return sequence_mesh(SpMode::ring, {.machines = c.machines, .devices = devices}, a.q_heads);
+}
+
 WorldResult run(const LevelCase& c, const SequenceAttention& a) {
-  const SequenceMesh mesh =
-      sequence_mesh(SpMode::ring, {.machines = c.machines, .devices = c.P / c.machines}, a.q_heads);
-  return run_world(a, mesh, {.strategy = c.strategy, .threads = 2, .seed = kSeed});
+  return run_world(a, mesh_of(c, a), {.strategy = c.strategy, .threads = 2, .seed = kSeed});
+}
+
+// Pairs of a query and a key in the calls of all ranks.
+double computed_pairs(const LevelCase& c, const SequenceAttention& a) {
+  double pairs = 0;
+  for (const Program& program : attention_programs(a, mesh_of(c, a))) {
+    for (const Op& op : program.ops) {
+      if (op.def != &ops::kSegmentAttention) continue;
+      for (double phase : op.attrs.as<ops::SegmentAttentionAttrs>().pairs()) pairs += phase;
+    }
+  }
+  return pairs;
 }
 
 void expect_thinned(const LevelCase& c) {
@@ -71,7 +86,7 @@ void expect_thinned(const LevelCase& c) {
     Oracle oracle(a, c, kv_head);
     const auto sees = [&](int64_t query, int64_t key) { return oracle.sees(query, key); };
     const double diam = diameter(a, c.cached + c.tokens, kv_head);
-    for (int rank = 0; rank < c.P; ++rank) {
+    for (int rank = 0; rank < std::ssize(a.q.ranks); ++rank) {
       int64_t row = 0;
       for (int64_t position : positions_of(a.q, rank)) {
         for (int64_t key = c.cached; key <= position; ++key) kept += sees(position, key);
@@ -92,6 +107,17 @@ void expect_thinned(const LevelCase& c) {
   const double pairs = static_cast<double>(kept) / static_cast<double>(a.kv_heads);
   EXPECT_NEAR(kept_pairs(*a.levels, a.q) * static_cast<double>(c.tokens * (c.tokens + 1) / 2),
               pairs, 1e-6);
+  if (!c.drop_queries) {
+    const double all = c.importance == Importance::previous
+                           ? 2 * pairs + static_cast<double>(c.tokens * (c.tokens + 1) / 2)
+                           : pairs;
+    const int attentions = c.importance == Importance::previous ? 3 : 1;
+    EXPECT_EQ(computed_pairs(c, a), all + static_cast<double>(attentions * c.tokens * c.cached));
+  }
+  if (c.alone) {
+    EXPECT_EQ(bytes(got.traffic[0], LinkClass::machine), 0);
+    return;
+  }
   std::vector<int64_t> cached;
   int64_t moved = 0;
   for (int r = 0; r < c.P; ++r) {
@@ -196,6 +222,49 @@ TEST(KeyLevels, EqualsTheOracle) {
                   .drop_queries = true});
 }
 
+// A rank alone, with the parts of several ranks: two calls and more from 10 parts on.
+TEST(KeyLevels, ARankAloneThinsItsOwnKeys) {
+  for (int P : {2, 3, 8, 16}) {
+    for (int64_t cached : {0, 23}) {
+      const int64_t tokens = 7 * P + 3;
+      for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+        const LevelCase all{.P = P,
+                            .tokens = tokens,
+                            .cached = cached,
+                            .keep = {1},
+                            .importance = importance,
+                            .drop_queries = importance == Importance::probe,
+                            .alone = true};
+        SCOPED_TRACE(to_string(all));
+        const SequenceAttention a = attention_of(all);
+        expect_exact(a, run(all, a), kSeed);
+        if (testing::Test::HasFatalFailure()) return;
+      }
+      expect_thinned({.P = P, .tokens = tokens, .cached = cached, .keep = {0.5}, .alone = true});
+    }
+  }
+  expect_thinned({.P = 8,
+                  .tokens = 83,
+                  .cached = 3,
+                  .keep = {0.9, 0.4, 0.2},
+                  .groups = {2, 4, 8},
+                  .alone = true});
+  for (const bool drops : {false, true}) {
+    for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+      expect_thinned({.P = 4,
+                      .tokens = 77,
+                      .cached = 21,
+                      .keep = {0.6, 0.25},
+                      .groups = {2, 4},
+                      .scoring = 3,
+                      .strategy = "sequential",
+                      .importance = importance,
+                      .drop_queries = drops,
+                      .alone = true});
+    }
+  }
+}
+
 // The attention of a query as a faulty implementation computes it.
 std::vector<double> attend_wrongly(const SequenceAttention& a, int64_t query, int64_t head,
                                    Oracle& oracle, Fault fault) {
@@ -224,8 +293,8 @@ std::vector<double> attend_wrongly(const SequenceAttention& a, int64_t query, in
   return o;
 }
 
-TEST(KeyLevels, TheOracleTellsFaultsApart) {
-  const LevelCase c{.P = 4, .tokens = 72, .keep = {0.6, 0.25}, .groups = {2, 4}};
+void tell_faults_apart(const LevelCase& c) {
+  SCOPED_TRACE(to_string(c));
   const SequenceAttention a = attention_of(c);
   const WorldResult got = run(c, a);
   for (Fault fault : {Fault::none, Fault::nested_segments, Fault::raw_denominators, Fault::base_2,
@@ -233,7 +302,7 @@ TEST(KeyLevels, TheOracleTellsFaultsApart) {
     double furthest = 0;
     for (int64_t head = 0; head < a.q_heads; ++head) {
       Oracle oracle(a, c, head / a.group(), fault);
-      for (int rank = 0; rank < c.P; ++rank) {
+      for (int rank = 0; rank < std::ssize(a.q.ranks); ++rank) {
         int64_t row = 0;
         for (int64_t position : positions_of(a.q, rank)) {
           const auto o = row_of(a, got.o[static_cast<size_t>(rank)], row++, head);
@@ -248,6 +317,13 @@ TEST(KeyLevels, TheOracleTellsFaultsApart) {
       EXPECT_GT(furthest, 1e-2) << "fault " << static_cast<int>(fault);
     }
   }
+}
+
+TEST(KeyLevels, TheOracleTellsFaultsApart) {
+  LevelCase c{.P = 4, .tokens = 72, .keep = {0.6, 0.25}, .groups = {2, 4}};
+  tell_faults_apart(c);
+  c.alone = true;
+  tell_faults_apart(c);
 }
 
 TEST(KeyLevels, SharesAndGroupsAreChecked) {

@@ -19,15 +19,16 @@ struct LevelCase {
   std::string strategy = "sequence_parallel";
   Importance importance = Importance::own;
   bool drop_queries = false;
-  int machines = 1;  // that divide the P ranks
+  int machines = 1;    // that divide the P ranks
+  bool alone = false;  // a rank has all tokens, and the parts of P ranks
   int64_t q_heads = 6, kv_heads = 2;
 };
 
 inline std::string to_string(const LevelCase& c) {
   return fmt::format(
-      "{} tokens behind {} on {} ranks of {} machines, {}/{} heads, groups {}, keep {}, {}{}",
-      c.tokens, c.cached, c.P, c.machines, c.q_heads, c.kv_heads, fmt::join(c.groups, ","),
-      fmt::join(c.keep, ","), braid::to_string(c.importance),
+      "{} tokens behind {} on {}{} ranks of {} machines, {}/{} heads, groups {}, keep {}, {}{}",
+      c.tokens, c.cached, c.alone ? "one of " : "", c.P, c.machines, c.q_heads, c.kv_heads,
+      fmt::join(c.groups, ","), fmt::join(c.keep, ","), braid::to_string(c.importance),
       c.drop_queries ? ", queries dropped" : "");
 }
 
@@ -41,6 +42,10 @@ inline SequenceAttention attention_of(const LevelCase& c) {
   a.kv = even_layout(c.cached, c.P);
   for (size_t r = 0; r < a.kv.ranks.size(); ++r) {
     for (const SequenceRun& run : a.q.ranks[r]) a.kv.ranks[r].push_back(run);
+  }
+  if (c.alone) {
+    a.q = even_layout(c.tokens, 1, c.cached);
+    a.kv = even_layout(c.cached + c.tokens, 1);
   }
   a.levels = key_levels(c.keep, c.groups, c.P);
   a.levels->importance = c.importance;

@@ -219,7 +219,8 @@ TEST_F(EngineTest, DividedPromptsGoInStepsOfTheRanks) {
 // Thinned keys are no exact request's: pages are shared among requests.
 TEST_F(EngineTest, ThinnedKeysAreRefusedWherePagesAreShared) {
   config_.tp = 2;
-  config_.sp = SequenceParallel{.mode = SpMode::ring, .keep = {0.5}};
+  config_.sp = SequenceParallel{.mode = SpMode::ring};
+  config_.thinning.keep = {0.5};
   try {
     Engine(folder_.path().string(), config_, limits_);
     ADD_FAILURE();

@@ -12,6 +12,9 @@ namespace {
 constexpr CacheShape kCache = {
     .pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages, .kv_dtype = DType::f32};
 
+// Of 9 query heads in groups of 3.
+constexpr int kRanksOfHeads = 3;
+
 class Levels : public testing::Test {
  protected:
   void SetUp() override {
@@ -20,18 +23,33 @@ class Levels : public testing::Test {
   }
   RunnerConfig config(int ranks, std::vector<double> keep, std::vector<int> groups,
                       Importance importance, bool drop_queries = false) const {
-    return {.tp = ranks,
-            .sp = SequenceParallel{.mode = SpMode::ring,
-                                   .keep = std::move(keep),
-                                   .groups = std::move(groups),
-                                   .importance = importance,
-                                   .drop_queries = drop_queries},
-            .cache = kCache,
-            .schedule = "sequence_parallel"};
+    RunnerConfig config = local(ranks, std::move(keep), std::move(groups), importance);
+    config.sp = SequenceParallel{.mode = SpMode::ring};
+    config.thinning.drop_queries = drop_queries;
+    config.schedule = "sequence_parallel";
+    return config;
   }
-  Rows logits(const RunnerConfig& config, const std::vector<int32_t>& prompt) const {
+  // Ranks that have all tokens, and divide weights.
+  RunnerConfig local(int ranks, std::vector<double> keep, std::vector<int> groups,
+                     Importance importance) const {
+    return {.tp = ranks,
+            .thinning = {.keep = std::move(keep),
+                         .groups = std::move(groups),
+                         .importance = importance,
+                         .drop_queries = false},
+            .cache = kCache};
+  }
+  Rows logits(const RunnerConfig& config, const std::vector<int32_t>& prompt,
+              size_t chunk = 0) const {
     Runner runner(loaded_->model, config);
-    return prompt_logits(runner, prompt, prompt.size());
+    return prompt_logits(runner, prompt, chunk > 0 ? chunk : prompt.size());
+  }
+  // Random tokens.
+  std::vector<int32_t> tokens(size_t n) const {
+    std::vector<int32_t> prompt(golden_.cases[1].logits.prompt);
+    while (prompt.size() < n) prompt.push_back((prompt[prompt.size() - 99] * 5 + 1) % 250);
+    prompt.resize(n);
+    return prompt;
   }
 
   const LevelGolden golden_ = load_level_golden();
@@ -47,6 +65,53 @@ TEST_F(Levels, LogitsAreThoseOfTheMasks) {
                                       parse_importance(option("importance").get<std::string>()),
                                       c.options.value("drop_queries", false));
     expect_golden(golden_.columns, c.logits, logits(ranks, c.logits.prompt));
+    // A rank with all tokens has the parts of these ranks, also beside another that has the other
+    // heads.
+    for (int tp : {1, kRanksOfHeads}) {
+      SCOPED_TRACE(tp);
+      RunnerConfig alone = local(tp, option("keep"), option("groups"), ranks.thinning.importance);
+      alone.thinning.drop_queries = ranks.thinning.drop_queries;
+      expect_golden(golden_.columns, c.logits, logits(alone, c.logits.prompt));
+    }
+  }
+}
+
+// In steps of any size ranks with all tokens compute what a ring computes: earlier steps' keys are
+// read whole, steps with fewer tokens than ranks are exact. All keys stay in the cache.
+TEST_F(Levels, RanksWithAllTokensComputeWhatARingDoes) {
+  for (const size_t n : {size_t{64}, size_t{331}}) {
+    const std::vector<int32_t> prompt = tokens(n);
+    for (const size_t chunk : {n, size_t{160}, size_t{100}, size_t{33}}) {
+      for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+        SCOPED_TRACE(fmt::format("{} tokens by {}, {}", n, chunk, to_string(importance)));
+        const Rows ring = logits(config(4, {0.6, 0.3}, {2, 4}, importance), prompt, chunk);
+        for (int tp : {1, kRanksOfHeads}) {
+          const Rows alone = logits(local(tp, {0.6, 0.3}, {2, 4}, importance), prompt, chunk);
+          ASSERT_EQ(alone.size(), ring.size());
+          for (size_t i = 0; i < n; ++i) {
+            ASSERT_LT(relative_distance(alone[i], ring[i]), 1e-4) << "tp " << tp << ", row " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Levels, RanksWithAllTokensAndAllKeysAreDense) {
+  for (const size_t n : {size_t{3}, size_t{16}, size_t{331}}) {
+    const std::vector<int32_t> prompt = tokens(n);
+    for (const size_t chunk : {n, size_t{100}}) {
+      const Rows dense = logits({.cache = kCache}, prompt, chunk);
+      for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+        for (int tp : {1, kRanksOfHeads}) {
+          const Rows all = logits(local(tp, {1}, {}, importance), prompt, chunk);
+          for (size_t i = 0; i < n; ++i) {
+            ASSERT_LT(relative_distance(all[i], dense[i]), 1e-5)
+                << n << " tokens by " << chunk << ", " << to_string(importance) << ", row " << i;
+          }
+        }
+      }
+    }
   }
 }
 
@@ -54,46 +119,44 @@ TEST_F(Levels, LogitsAreThoseOfTheMasks) {
 // to the bit; with the other importances later queries choose their keys.
 TEST_F(Levels, OnlyOwnLeavesAPrefixAsItIs) {
   constexpr size_t kTokens = 448;  // parts of 56: 28 keys are kept, 16 are protected
-  std::vector<int32_t> prompt(golden_.cases[1].logits.prompt);
-  while (prompt.size() < kTokens) prompt.push_back((prompt[prompt.size() - 99] * 5 + 1) % 250);
+  const std::vector<int32_t> prompt = tokens(kTokens);
   std::vector<int32_t> other = prompt;
   for (size_t i = kTokens / 2; i < kTokens; ++i) other[i] = (other[i] * 7 + 3) % 250;
   for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
     SCOPED_TRACE(to_string(importance));
-    const RunnerConfig ranks = config(4, {0.5}, {}, importance);
-    const Rows one = logits(ranks, prompt), two = logits(ranks, other);
-    const bool same = std::equal(one.begin(), one.begin() + kTokens / 2, two.begin());
-    EXPECT_EQ(same, importance == Importance::own);
-    EXPECT_NE(one.back(), two.back());
+    for (const RunnerConfig& ranks :
+         {config(4, {0.5}, {}, importance), local(1, {0.5}, {4}, importance)}) {
+      const Rows one = logits(ranks, prompt), two = logits(ranks, other);
+      const bool same = std::equal(one.begin(), one.begin() + kTokens / 2, two.begin());
+      EXPECT_EQ(same, importance == Importance::own);
+      EXPECT_NE(one.back(), two.back());
+    }
   }
-}
-
-// A rank alone has no far keys.
-TEST_F(Levels, OneRankIsExact) {
-  const std::vector<int32_t>& prompt = golden_.cases[0].logits.prompt;
-  const RunnerConfig alone = config(1, {0.5}, {}, Importance::own);
-  EXPECT_EQ(logits(alone, prompt), logits({.cache = kCache}, prompt));
-  Runner runner(loaded_->model, alone);
-  prompt_logits(runner, prompt, prompt.size());
-  EXPECT_FALSE(runner.approximation());
 }
 
 // Shares of pairs and keys are counted over all layers and steps; equal shares of 1 are exact.
 TEST_F(Levels, SayWhatWasLeftOut) {
   const std::vector<int32_t>& prompt = golden_.cases[0].logits.prompt;
-  Runner half(loaded_->model, config(2, {0.5}, {}, Importance::own));
-  EXPECT_FALSE(half.approximation()) << "before any prompt";
-  prompt_logits(half, {7}, 1);
-  EXPECT_FALSE(half.approximation()) << "fewer tokens than ranks";
-  prompt_logits(half, prompt, prompt.size());
-  ASSERT_TRUE(half.approximation());
-  // Of 192 tokens in four parts of 48, three of five layers read half of each earlier part.
-  constexpr double kAll = 192 * 193 / 2, kFar = 6 * 48 * 48;
-  EXPECT_NEAR(half.approximation()->shares.pair_share(), 1 - 3 * kFar / 2 / (5 * kAll), 1e-12);
-  EXPECT_NEAR(half.approximation()->shares.key_share(), 0.7, 1e-12);
-  Runner all(loaded_->model, config(2, {1}, {}, Importance::own));
-  prompt_logits(all, prompt, prompt.size());
-  EXPECT_FALSE(all.approximation());
+  for (const bool alone : {false, true}) {
+    SCOPED_TRACE(alone ? "a rank alone" : "a ring");
+    const auto ranks = [&](double keep) {
+      return alone ? local(1, {keep}, {2}, Importance::own)
+                   : config(2, {keep}, {}, Importance::own);
+    };
+    Runner half(loaded_->model, ranks(0.5));
+    EXPECT_FALSE(half.approximation()) << "before any prompt";
+    prompt_logits(half, {7}, 1);
+    EXPECT_FALSE(half.approximation()) << "fewer tokens than ranks";
+    prompt_logits(half, prompt, prompt.size());
+    ASSERT_TRUE(half.approximation());
+    // Of 192 tokens in four parts of 48, three of five layers read half of each earlier part.
+    constexpr double kAll = 192 * 193 / 2, kFar = 6 * 48 * 48;
+    EXPECT_NEAR(half.approximation()->shares.pair_share(), 1 - 3 * kFar / 2 / (5 * kAll), 1e-12);
+    EXPECT_NEAR(half.approximation()->shares.key_share(), 0.7, 1e-12);
+    Runner all(loaded_->model, ranks(1));
+    prompt_logits(all, prompt, prompt.size());
+    EXPECT_FALSE(all.approximation());
+  }
 }
 
 }  // namespace

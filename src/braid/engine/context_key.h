@@ -24,7 +24,9 @@ struct ContextKey {
   InlineVector<MicroBatch, kMaxMicroBatches> micro_batches;
   bool every_row = false;  // logits of all tokens are wanted, as in a decode step: rows are tokens
   Kind kind = Kind::ranks;
-  SequenceLayout q, kv;   // for kinds tokens and gather; apart uses q alone
+  // For kinds tokens and gather; apart uses q alone. With kind ranks: a prompt whose far keys each
+  // rank thins, as on a single rank; empty: exact.
+  SequenceLayout q, kv;
   int64_t sequences = 0;  // of apart
   int64_t own = 0;        // of apart: own rows of each rank (KeysApart)
   int mesh = 0;           // of tokens: index into the runner's meshes

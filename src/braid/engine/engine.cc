@@ -58,7 +58,7 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   limits_.page_size = cache.page_size;
   limits_.max_context = room.context;
   const bool divides = config_.sp && config_.tp > 1;
-  if (divides && !config_.sp->keep.empty()) {
+  if (config_.thinning) {
     fail(ErrorCode::kUnsupported,
          "--keep: requests that share pages are exact, and thinned keys change those behind them");
   }

@@ -13,6 +13,7 @@
 #include "braid/parallel/attention/traffic.h"
 #include "braid/parallel/divided_prompt.h"
 #include "braid/parallel/lower_divided.h"
+#include "braid/parallel/thinned_prompt.h"
 #include "braid/schedule/plan_schedules.h"
 
 namespace braid {
@@ -94,7 +95,9 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
   const bool exchanges = groups && !layout_.experts.empty();
   const bool divided = exchanges || (layout.token_sharded_residual && ranks_of_group() > 1);
   const LayoutPlan layout_plan = divided ? with_divided_rows(layout_, program) : layout_;
-  return plan_lowered(strategy, lower(program, layout_plan), key.micro_batches, model);
+  std::vector<RankProgram> lowered = lower(program, layout_plan);
+  if (levels_ && !key.q.ranks.empty()) thin_far_keys(lowered, *levels_, key.q, key.kv);
+  return plan_lowered(strategy, std::move(lowered), key.micro_batches, model);
 }
 
 PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,

@@ -41,7 +41,8 @@ using MakeForward = std::function<Program(const ForwardShape& shape)>;
 // parallelism. Pure but for the catalogs.
 class ForwardPlanner {
  public:
-  // Without a mesh `degrees` say what the ranks divide; of no ranks: all divide weights. Fails with
+  // Without a mesh `degrees` say what the ranks divide; of no ranks: all divide weights. `levels`
+  // thin far keys in plan_tokens, and without a mesh in plan for keys with a prompt. Fails with
   // kInvalidArgument where the model does not divide over the ranks.
   ForwardPlanner(MakeForward model, const CacheShape& cache,
                  std::vector<const KernelCatalog*> catalogs, const Topology& topology,
@@ -88,7 +89,7 @@ class ForwardPlanner {
   const std::vector<const KernelCatalog*> catalogs_;
   const Topology topology_;
   const std::optional<SequenceMesh> mesh_;
-  const std::optional<KeyLevels> levels_;  // of plan_tokens
+  const std::optional<KeyLevels> levels_;
   LayoutPlan layout_;
 };
 

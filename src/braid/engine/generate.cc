@@ -39,8 +39,9 @@ std::vector<ContextRoom> rooms(const EngineConfig& config, const Model& model, i
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
   const int parts = config.sp ? 1 : config.tp;
-  // A step copies a layer's keys of all ranks, and the step before may still have its copy.
-  const int64_t copies = config.sp && config.tp > 1 ? 2 * config.tp : 0;
+  // A step copies a layer's keys of all ranks, and the step before may still have its copy. Where
+  // a rank with all tokens thins, a step copies all keys, and the kept ones once more.
+  const int64_t copies = config.sp && config.tp > 1 ? 2 * config.tp : config.thinning ? 4 : 0;
   std::vector<ContextRoom> found;
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);
@@ -73,15 +74,14 @@ int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t m
 
 // Tokens of a prompt in a step: the most with which all keys of `context` fit, else the least.
 int64_t step_of_prompt(const EngineConfig& config, const Model& model, int64_t context) {
-  if (!config.device.cuda) return std::min(context, kRankTokens * config.tp);
-  const int64_t own = ceil_div(config.sequences * context, int64_t{config.tp});
+  const int parts = config.sp ? config.tp : 1;  // of a step's tokens
+  if (!config.device.cuda) return std::min(context, kRankTokens * parts);
+  const int64_t own = ceil_div(config.sequences * context, int64_t{parts});
   int64_t room = std::numeric_limits<int64_t>::max();  // of each rank
   for (const ContextRoom& gpu : rooms(config, model, 1)) {
     room = std::min(room, step_room(gpu, own) / gpu.step);
   }
-  const auto tokens = [&](int64_t rank_tokens) {
-    return std::min(context, rank_tokens * config.tp);
-  };
+  const auto tokens = [&](int64_t rank_tokens) { return std::min(context, rank_tokens * parts); };
   const int64_t chosen =
       rank_tokens_that_fit(static_cast<double>(room), [&](int64_t rank_tokens) {
         return static_cast<double>(step_activations(config, model, tokens(rank_tokens)));
@@ -108,9 +108,9 @@ EngineConfig complete(EngineConfig config, const Model& model) {
          config.threads, config.tp, cpu::ThreadPool::kMaxThreads);
   }
   config.kv_dtype = choose_kv_dtype(config.kv_dtype, model.default_kv_dtype(), config.device.cuda,
-                                    config.sp && config.tp > 1);
+                                    (config.sp && config.tp > 1) || config.thinning);
   const int64_t wanted = config.max_context > 0 ? config.max_context : model.config().context;
-  const bool steps = config.sp && config.prefill_chunk == 0;
+  const bool steps = (config.sp || config.thinning) && config.prefill_chunk == 0;
   if (steps) config.prefill_chunk = step_of_prompt(config, model, wanted);
   if (config.max_context == 0) {
     config.max_context = config.device.cuda ? gpu_tokens(config, model, wanted) : wanted;
@@ -143,6 +143,7 @@ RunnerConfig runner_config(const EngineConfig& config, const CacheShape& cache) 
           .expert_memory = config.expert_memory,
           .threads = config.threads,
           .sp = config.sp,
+          .thinning = config.thinning,
           .cache = cache,
           .schedule = config.schedule,
           .strategy = config.strategy,

@@ -20,13 +20,14 @@ struct EngineConfig {
   int dp = 1;                             // as in RunnerConfig
   int64_t expert_memory = kExpertMemory;  // as in RunnerConfig
   std::optional<SequenceParallel> sp;     // as in RunnerConfig
+  Thinning thinning;                      // as in RunnerConfig
   int threads = 0;                        // per rank; 0: this process' cores divided by tp
   // Tokens per sequence; 0: the model's context, on GPUs as far as memory allows.
   int64_t max_context = 0;
   int64_t sequences = 1;  // full sequences that the KV cache holds
   // For the KV cache; empty: the default of the model and the device (kv_dtype.h).
   std::optional<DType> kv_dtype;
-  // Tokens of a prompt in a step; 0: 512, on a GPU 8192, with `sp` what fits.
+  // Tokens of a prompt in a step; 0: 512, on a GPU 8192, with `sp` or thinned keys what fits.
   int64_t prefill_chunk = 0;
   std::string schedule = "sequential";          // as in RunnerConfig
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null

@@ -10,12 +10,6 @@ namespace braid {
 struct SequenceParallel {
   std::optional<SpMode> mode;  // none: for each prompt the fastest in simulation
   SpRequest degrees;
-  // Shares of far keys that attention reads, by level, and the levels' groups (KeyLevels). Empty:
-  // all keys, exact.
-  std::vector<double> keep;
-  std::vector<int> groups;
-  Importance importance = Importance::own;
-  bool drop_queries = false;
   // On GPUs: none has room for all keys, so each keeps its own alone (keys_apart). complete() says.
   bool apart = false;
 };

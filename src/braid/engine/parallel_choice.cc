@@ -65,8 +65,9 @@ ParallelChoice choose_parallel(const ParallelRequest& request, const Notes& note
     fail(ErrorCode::kUnsupported, "--dp {} does not go with --sp", engine.dp);
   }
   if (request.sequence) request.sequence->apply(engine, gpus.gpus);
-  if (engine.sp)
-    check_keep(*engine.sp, topology_of(engine.links, engine.tp));  // before anything is measured
+  if (engine.thinning) {  // before anything is measured
+    check_keep(engine.thinning, engine.sp, topology_of(engine.links, engine.tp));
+  }
   const DeviceChoice device = choose_device(request.device, engine.job ? 1 : engine.tp, gpus);
   engine.device = device.device;
   if (request.sequence) request.sequence->choose_schedule(engine);

@@ -10,6 +10,7 @@
 #include "braid/engine/expert_load.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/engine/mesh_choice.h"
+#include "braid/engine/thinning.h"
 #include "braid/engine/token_loop.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/link.h"
@@ -31,6 +32,7 @@ struct RunnerConfig {
   int64_t expert_memory = kExpertMemory;  // of a LayoutPlan
   int threads = 1;                        // of each rank
   std::optional<SequenceParallel> sp;     // ranks divide the tokens of a prompt, not the weights
+  Thinning thinning;                      // of prompts
   CacheShape cache;
   std::string schedule = "sequential";          // a strategy's name, a library's path, or "auto"
   std::shared_ptr<const OpScheduler> strategy;  // in place of `schedule`; may be null

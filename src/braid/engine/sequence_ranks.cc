@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "braid/engine/newest_lines.h"
 #include "braid/parallel/attention/queries.h"
 #include "braid/schedule/strategies/registry.h"
 
@@ -9,14 +10,6 @@ namespace braid {
 namespace {
 
 constexpr Work kGatherWork{.extents = {.sequence = 1}};
-
-// In front of the lines, as plans are listed; each line once.
-void add_newest(std::vector<std::string>& lines, const std::string& line) {
-  constexpr size_t kLines = 16;
-  std::erase(lines, line);
-  lines.insert(lines.begin(), line);
-  if (lines.size() > kLines) lines.pop_back();
-}
 
 }  // namespace
 
@@ -28,12 +21,6 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
     : apart_(sp.apart || keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
       P_(meshes.back().ranks()),
-      levels_(levels),
-      layers_(
-          levels
-              ? attention_layers(model(
-                    {.capacity = {1, 1, 1}, .pages = 1, .page_size = 1, .pages_per_sequence = 1}))
-              : std::vector<AttentionLayer>()),
       strategies_(std::move(strategies)),
       world_(world),
       cost_(cost),
@@ -50,6 +37,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
         model, apart_ ? rank_cache(cache, P_) : cache, world.catalogs(mesh.ranks()), mesh.topology,
         mesh, std::nullopt, levels));
   };
+  if (levels) thinned_.emplace(*levels, model);
   if (!sp.mode) add(sequence_mesh(SpMode::ring, Topology{}, 1));
   for (const SequenceMesh& mesh : meshes) add(mesh);
   if (sp.mode) return;
@@ -159,33 +147,19 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
   key.mesh = static_cast<int>(chosen);
   const auto bound = plans_.get(key, [&] {
     PlannedForward planned = plan_tokens(key);
-    if (!whole && !levels_) explain_moves(key, planned);
+    if (!whole && !thinned_) explain_moves(key, planned);
     plans_.make_way(planned.schedules.front().memory.arena_bytes);
     return world_.bound(key, std::move(planned));
   });
-  if (levels_) count_shares(key);
+  if (thinned_) thinned_->count(key.q, key.kv.length() - key.q.length());
   const StepInputs* inputs = &*step_;
   if (whole) inputs = &*whole_step_;
   return {bound, inputs, cut_.works(), pages_end(batch)};
 }
 
-void SequenceRanks::count_shares(const ContextKey& key) {
-  const int64_t tokens = key.q.length(), cached = key.kv.length() - tokens;
-  const LevelShares shares = level_shares(*levels_, layers_, key.q, cached);
-  shares_ += shares;
-  const std::string about =
-      shares.thinned()
-          ? fmt::format("approximate, {:.1f}% of its pairs; {}", 100 * shares.pair_share(),
-                        explain_levels(*levels_, layers_, key.q, cached))
-          : "exact, nothing is left out";
-  add_newest(approximated_,
-             fmt::format("prompt of {} tokens{}: {}", tokens,
-                         cached > 0 ? fmt::format(" behind {}", cached) : "", about));
-}
-
 std::optional<Approximation> SequenceRanks::approximation() const {
-  if (!shares_.thinned()) return {};
-  return Approximation{*levels_, shares_};
+  if (!thinned_) return {};
+  return thinned_->made();
 }
 
 void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& planned) {
@@ -278,8 +252,7 @@ std::vector<std::string> SequenceRanks::explain() const {
     lines.push_back(fmt::format("keys: {} slots on each rank, {} together",
                                 cache.pages * cache.page_size, P_ * cache.pages * cache.page_size));
   }
-  if (const auto made = approximation()) lines.push_back("approximate: " + to_string(*made));
-  lines.insert(lines.end(), approximated_.begin(), approximated_.end());
+  if (thinned_) std::ranges::move(thinned_->explain(), std::back_inserter(lines));
   lines.insert(lines.end(), moves_.begin(), moves_.end());
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;

@@ -9,6 +9,7 @@
 #include "braid/engine/prompt_choice.h"
 #include "braid/engine/sequence_step.h"
 #include "braid/engine/strategy_choice.h"
+#include "braid/engine/thinned_prompts.h"
 #include "braid/engine/whole_step.h"
 #include "braid/engine/world.h"
 
@@ -63,15 +64,13 @@ class SequenceRanks : public StepPlanner {
                             const Work& work);
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
-  void count_shares(const ContextKey& key);
   void explain_moves(const ContextKey& key, const PlannedForward& planned);
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
   const bool apart_;  // keys_apart(), or SequenceParallel::apart
   const CacheShape shape_;
   const int P_;
-  const std::optional<KeyLevels> levels_;
-  const std::vector<AttentionLayer> layers_;  // with levels
+  std::optional<ThinnedPrompts> thinned_;
   const StrategyChoice::Strategies strategies_;
   World& world_;
   const std::optional<CostModel> cost_;
@@ -91,9 +90,7 @@ class SequenceRanks : public StepPlanner {
   std::optional<LocalStep> local_step_;
   const Batch* alone_ = nullptr;  // rank 0
   BatchCut cut_;
-  LevelShares shares_;                     // of all prompts so far
-  std::vector<std::string> approximated_;  // a line for each size of a prompt
-  std::vector<std::string> moves_;         // likewise, behind keys on several ranks
+  std::vector<std::string> moves_;  // a line for each size of a prompt behind keys on several ranks
 };
 
 // Whether each rank keeps room for its own keys alone: on a CPU always, on GPUs for caches from

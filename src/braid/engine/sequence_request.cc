@@ -3,6 +3,7 @@
 namespace braid {
 
 void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
+  engine.thinning = thinning;
   if (mode.empty()) {
     if (machines.empty()) return;
     const Topology topology = parse_topology(machines);
@@ -19,11 +20,7 @@ void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
     fail(ErrorCode::kInvalidArgument,
          "--sp and --tp both say how ranks divide the work: wanted one of them");
   }
-  SequenceParallel sp{.degrees = degrees,
-                      .keep = keep,
-                      .groups = groups,
-                      .importance = importance,
-                      .drop_queries = drop_queries};
+  SequenceParallel sp{.degrees = degrees};
   Topology topology{.machines = 1, .devices = ranks.value_or(0)};
   if (!machines.empty()) {
     topology = parse_topology(machines);

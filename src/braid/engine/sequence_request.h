@@ -7,17 +7,14 @@
 
 namespace braid {
 
-// Ranks that divide the tokens of a prompt, and on how many emulated machines ranks are, as a user
-// names both.
+// Ranks that divide the tokens of a prompt, on how many emulated machines ranks are, and far keys
+// that prompts leave out, as a user names them.
 struct SequenceRequest {
-  std::string mode;          // ring, ulysses, usp, tas, torus or auto; empty: none
-  std::optional<int> ranks;  // for `mode`; none: the device's GPUs, or all of this machine's
-  std::string machines;      // [RACKSx]MACHINESxDEVICES, replaces tp or ranks; empty: one
-  SpRequest degrees;         // the named degrees
-  std::vector<double> keep;  // as SequenceParallel has them
-  std::vector<int> groups;
-  Importance importance = Importance::own;
-  bool drop_queries = false;
+  std::string mode;             // ring, ulysses, usp, tas, torus or auto; empty: none
+  std::optional<int> ranks;     // for `mode`; none: the device's GPUs, or all of this machine's
+  std::string machines;         // [RACKSx]MACHINESxDEVICES, replaces tp or ranks; empty: one
+  SpRequest degrees;            // the named degrees
+  Thinning thinning;            // as in RunnerConfig
   bool tp_named = false;        // the user gave tp
   bool schedule_named = false;  // the user gave a schedule
 

@@ -35,9 +35,13 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
 }
 
 void check_levels(const Model& model, const RunnerConfig& c) {
-  check_keep(*c.sp, topology_of(c));
+  check_keep(c.thinning, c.sp, topology_of(c));
   if (c.job) {
     fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
+  }
+  if (c.dp > 1) {
+    fail(ErrorCode::kUnsupported, "--keep with --dp {}: ranks with sequences of their own keep all",
+         c.dp);
   }
   const std::vector<int64_t>& windows = model.config().windows;
   if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
@@ -52,28 +56,23 @@ RankDegrees degrees_of(const RunnerConfig& config) {
           .expert_memory = config.expert_memory};
 }
 
-std::optional<KeyLevels> levels_of(const RunnerConfig& c) {
-  if (c.sp->keep.empty()) return {};
-  KeyLevels levels = key_levels(c.sp->keep, c.sp->groups, topology_of(c));
-  levels.importance = c.sp->importance;
-  if (levels.importance == Importance::probe) levels.scoring = 64;
-  levels.drop_queries = c.sp->drop_queries;
-  // A scoring query is never dropped.
-  if (levels.importance == Importance::previous && levels.drop_queries) {
-    levels.scoring = levels.recent;
-  }
-  return levels;
+std::optional<KeyLevels> planned_levels(const RunnerConfig& c, bool divides_tokens) {
+  if (!c.thinning) return {};
+  return divides_tokens ? levels_of(c.thinning, topology_of(c)) : levels_of(c.thinning, {});
 }
 
 }  // namespace
 
-void check_keep(const SequenceParallel& sp, const Topology& topology) {
-  if (sp.keep.empty() || topology.ranks() == 1) return;
-  if (sp.mode != SpMode::ring) {
-    fail(ErrorCode::kInvalidArgument, "--keep with --sp {}: it thins the keys of --sp ring alone",
-         sp.mode ? to_string(*sp.mode) : "auto");
+void check_keep(const Thinning& thinning, const std::optional<SequenceParallel>& sp,
+                const Topology& topology) {
+  if (!thinning) return;
+  const bool divides = sp && topology.ranks() > 1;
+  if (divides && sp->mode != SpMode::ring) {
+    fail(ErrorCode::kInvalidArgument,
+         "--keep with --sp {}: wanted --sp ring, or without --sp ranks that have all tokens",
+         sp->mode ? to_string(*sp->mode) : "auto");
   }
-  key_levels(sp.keep, sp.groups, topology);
+  divides ? levels_of(thinning, topology) : levels_of(thinning, {});
 }
 
 Topology topology_of(const RunnerConfig& config) {
@@ -89,9 +88,9 @@ bool needs_profile(const RunnerConfig& config) {
 }
 
 std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
+  if (c.thinning) check_levels(model, c);
   if (!c.sp || c.tp == 1) return {};
   c.links.validate(c.tp);
-  if (!c.sp->keep.empty()) check_levels(model, c);
   const Topology all = topology_of(c);
   std::vector<SequenceMesh> meshes;
   const SpRequest& pinned = c.sp->degrees;
@@ -121,7 +120,7 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
 int64_t prompt_step_bytes(const Model& model, const RunnerConfig& c, int64_t tokens,
                           const KernelCatalog* kernels) {
   const NullBackend backend(kernels);
-  const std::optional<KeyLevels> levels = levels_of(c);
+  const std::optional<KeyLevels> levels = planned_levels(c, true);
   CacheShape cache = c.cache;
   cache.pages = cache.pages_per_sequence = ceil_div(tokens, cache.page_size);
   double most = 0;
@@ -162,11 +161,12 @@ std::unique_ptr<StepPlanner> make_step_planner(const Model& model, const RunnerC
   if (strategies.size() > 1 && !cost) {
     fail(ErrorCode::kInvalidArgument, "schedule 'auto' prices strategies: it needs a profile");
   }
+  const std::optional<KeyLevels> levels = planned_levels(c, !meshes.empty());
   if (!meshes.empty()) {
     if (!c.sp->mode && !cost) {
       fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
     }
-    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels_of(c),
+    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels,
                                            std::move(strategies), world, cost);
   }
   const RankDegrees degrees = degrees_of(c);
@@ -174,7 +174,7 @@ std::unique_ptr<StepPlanner> make_step_planner(const Model& model, const RunnerC
     return std::make_unique<DataRanks>(forward_of(model), c.cache, topology_of(c), degrees,
                                        std::move(strategies), world, cost);
   }
-  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), degrees,
+  return std::make_unique<TensorRanks>(forward_of(model), c.cache, topology_of(c), degrees, levels,
                                        std::move(strategies), world, cost);
 }
 

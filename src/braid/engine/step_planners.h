@@ -10,8 +10,10 @@ namespace braid {
 // Machines, devices and links of a runner's ranks.
 Topology topology_of(const RunnerConfig& config);
 
-// Fails with kInvalidArgument, naming the option, if `ranks` have no such levels of far keys.
-void check_keep(const SequenceParallel& sp, const Topology& topology);
+// Fails with kInvalidArgument, naming the option, if a topology's ranks have no such levels of far
+// keys, or divide tokens in another mode than ring.
+void check_keep(const Thinning& thinning, const std::optional<SequenceParallel>& sp,
+                const Topology& topology);
 
 // Meshes that may divide sequences, by ranks, the last over all; empty: ranks divide weights. Fails
 // with kInvalidArgument without a legal mesh, with kUnsupported for approximations that the ranks

@@ -1,5 +1,10 @@
 #include "braid/engine/tensor_ranks.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "braid/engine/sequence_step.h"
+#include "braid/ops/input_names.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -21,18 +26,55 @@ Batch full_batch(const StepSize& size, int64_t context, int64_t page_size) {
 
 }  // namespace
 
-TensorRanks::TensorRanks(MakeForward model, const CacheShape& cache, const Topology& topology,
-                         const RankDegrees& degrees, StrategyChoice::Strategies strategies,
-                         World& world, const std::optional<CostModel>& cost)
+TensorRanks::TensorRanks(const MakeForward& model, const CacheShape& cache,
+                         const Topology& topology, const RankDegrees& degrees,
+                         const std::optional<KeyLevels>& levels,
+                         StrategyChoice::Strategies strategies, World& world,
+                         const std::optional<CostModel>& cost)
     : world_(world),
       cache_(cache),
       cost_(cost),
       strategies_(std::move(strategies)),
-      planner_(std::move(model), cache, world.catalogs(topology.ranks()), topology, {}, degrees) {
+      planner_(model, cache, world.catalogs(topology.ranks()), topology, {}, degrees, levels) {
+  if (levels) thinned_.emplace(*levels, model);
   if (strategies_.size() > 1) choice_.emplace(planner_, cost_.value(), strategies_);
 }
 
+void TensorRanks::ThinnedStep::write(const Executor& executor, int /*rank*/) const {
+  cut.write(executor);
+  std::ranges::copy(slots, executor.input(inputs::kKvSlots).as<int32_t>());
+}
+
+bool TensorRanks::thins(const Batch& batch) const {
+  return thinned_ && batch.sequences().size() == 1 &&
+         batch.extents().token >= thinned_->levels().groups.back();
+}
+
+PlannedStep TensorRanks::prepare_thinned(const Batch& batch) {
+  const auto [tokens, cached, scored] = batch.sequences()[0];
+  const int ranks = planner_.ranks(), index = choice_ ? choice_->choose(batch) : 0;
+  const OpScheduler& strategy = *strategies_[index];
+  cut_.assign(batch, {{0, tokens}}, strategy.name());
+  step_.emplace(cut_, slots_of(batch.pages_of(0), cache_.page_size, cached + tokens));
+  ContextKey key = key_for_tokens(even_layout(tokens, 1, cached), even_layout(cached + tokens, 1),
+                                  batch.extents().row);
+  key.kind = ContextKey::Kind::ranks;
+  key.strategy = index;
+  Extents& capacity = key.micro_batches[0].capacity;
+  capacity.token = round_up(tokens, int64_t{ranks});
+  capacity.shard = capacity.token / ranks;
+  const auto bound = plans_.get(key, [&] {
+    const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(batch.info(ranks)); });
+    PlannedForward planned = planner_.plan(strategy, layout, key, cost());
+    plans_.make_way(planned.schedules.front().memory.arena_bytes);
+    return world_.bound(key, std::move(planned));
+  });
+  thinned_->count(key.q, cached);
+  return {bound, &*step_, cut_.works(), batch.pages_end()};
+}
+
 PlannedStep TensorRanks::prepare(const Batch& batch) {
+  if (thins(batch)) return prepare_thinned(batch);
   const BatchInfo info = batch.info(planner_.ranks());
   const int index = choice_ ? choice_->choose(batch) : 0;
   const OpScheduler& strategy = *strategies_[index];
@@ -40,7 +82,7 @@ PlannedStep TensorRanks::prepare(const Batch& batch) {
   const ContextKey key = key_for(cut_, index, planner_.ranks());
   const auto bound = plans_.get(key, [&] {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-    return world_.bound(key, planner_.plan(strategy, layout, key, cost_ ? &*cost_ : nullptr));
+    return world_.bound(key, planner_.plan(strategy, layout, key, cost()));
   });
   return {bound, &cut_, cut_.works(), batch.pages_end()};
 }
@@ -62,12 +104,18 @@ std::shared_ptr<BoundForward> TensorRanks::plan_size(const StepSize& size, int64
                     .shard = ceil_div(size.tokens, static_cast<int64_t>(planner_.ranks()))}});
   const LayoutRequest layout = ask(*strategy, [&] { return strategy->layout(info); });
   return std::make_shared<BoundForward>(
-      world_.bound(key, planner_.plan(*strategy, layout, key, cost_ ? &*cost_ : nullptr)));
+      world_.bound(key, planner_.plan(*strategy, layout, key, cost())));
+}
+
+std::optional<Approximation> TensorRanks::approximation() const {
+  if (!thinned_) return {};
+  return thinned_->made();
 }
 
 std::vector<std::string> TensorRanks::explain() const {
   std::vector<std::string> lines;
   if (choice_) lines = choice_->explanations();
+  if (thinned_) std::ranges::move(thinned_->explain(), std::back_inserter(lines));
   for (std::string& line : plans_.explain()) lines.push_back(std::move(line));
   return lines;
 }

@@ -42,8 +42,9 @@ std::vector<ValueType> infer_cut(const Attrs& attrs, TypeList in) {
   require_dim("cut_sequence", "o", in[0], 0, 1);
   std::vector<ValueType> out;
   int64_t rows = 0;
-  for (int64_t n : attrs.as<CutSequenceAttrs>().rows) {
-    out.push_back({in[0].dtype, {n, in[0].shape[2] * in[0].shape[3]}});
+  const auto& a = attrs.as<CutSequenceAttrs>();
+  for (int64_t n : a.rows) {
+    out.push_back({in[0].dtype, {n, in[0].shape[2] * in[0].shape[3]}, a.axis});
     rows += n;
   }
   if (rows > in[0].shape[1]) {

@@ -26,6 +26,7 @@ extern const OpDef kJoinSequence;
 // The reverse: o [sequence = 1, rows, H, D] -> [n_i, H * D] for each part.
 struct CutSequenceAttrs {
   std::vector<int64_t> rows;  // n_i
+  BatchAxis axis = BatchAxis::none;
   bool operator==(const CutSequenceAttrs&) const = default;
   template <class F>
   void fields(F&& f) const {

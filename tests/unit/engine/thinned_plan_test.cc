@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "any_phases.h"
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/forward_plans.h"
@@ -75,6 +77,96 @@ TEST(ThinnedPlan, TransfersBetweenMachinesRunBesideOwnKeys) {
       EXPECT_EQ(pulled, one ? 0 : 1) << machines << ", rank " << r;
       EXPECT_EQ(all, one ? 1 : 0) << machines << ", rank " << r;
     }
+  }
+}
+
+// Plans of a prompt on ranks that divide weights, or on one rank.
+class LocalPlans {
+ public:
+  explicit LocalPlans(int ranks) : topology_{.devices = ranks} {
+    shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
+    shape_.config.layers = 4;
+    shape_.config.windows.resize(4);
+  }
+  PlannedForward plan(int64_t tokens, int64_t cached, const std::optional<KeyLevels>& levels,
+                      bool divides_rows = false) const {
+    const CacheShape cache{.pages = 16,
+                           .page_size = 64,
+                           .pages_per_sequence = 16,
+                           .kv_dtype = DType::bf16,
+                           .activations = DType::bf16};
+    const ForwardPlanner planner([&](const ForwardShape& s) { return shape_.forward(s); }, cache,
+                                 std::vector(topology_.devices, &backend_.catalog()), topology_, {},
+                                 {}, levels);
+    ContextKey key =
+        key_for_tokens(even_layout(tokens, 1, cached), even_layout(cached + tokens, 1), 1);
+    key.kind = ContextKey::Kind::ranks;
+    Extents& capacity = key.micro_batches[0].capacity;
+    capacity.shard = ceil_div(capacity.token, int64_t{topology_.devices});
+    return planner.plan(*find_strategy("sequential"), {.token_sharded_residual = divides_rows},
+                        key);
+  }
+
+ private:
+  const NullBackend backend_;
+  const Topology topology_;
+  ModelShape shape_;
+};
+
+std::map<std::string, int> kinds(const Program& program) {
+  std::map<std::string, int> counts;
+  for (const Op& op : program.ops) ++counts[std::string(op.def->kind)];
+  return counts;
+}
+
+// Ranks that have all tokens thin the keys of their own heads: the middle layers' attention, with
+// exactly the closed form's pairs on each rank, and no other op or transfer than without levels.
+TEST(ThinnedPlan, RanksWithAllTokensThinTheirOwnHeads) {
+  const KeyLevels levels = key_levels({0.5, 0.25}, {2, 8}, 8);
+  for (int ranks : {1, 2, 4, 8}) {
+    for (int64_t cached : {0, 70}) {
+      for (bool divides_rows : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} ranks, {} cached, {}", ranks, cached, divides_rows));
+        constexpr int64_t kTokens = 520;
+        const LocalPlans plans(ranks);
+        const PlannedForward dense = plans.plan(kTokens, cached, {}, divides_rows);
+        const PlannedForward thinned = plans.plan(kTokens, cached, levels, divides_rows);
+        for (size_t r = 0; r < thinned.programs.size(); ++r) {
+          double pairs = 0;
+          for (const Op& op : thinned.programs[r].ops) {
+            if (op.def != &ops::kSegmentAttention) continue;
+            const auto& attrs = op.attrs.as<ops::SegmentAttentionAttrs>();
+            EXPECT_EQ(attrs.heads, 32 / ranks);
+            EXPECT_LE(std::ssize(attrs.kv), ops::kMostSegments);
+            for (double phase : attrs.pairs()) pairs += phase;
+          }
+          const double all = kTokens * (kTokens + 1) / 2;
+          const double kept = kept_pairs(levels, even_layout(kTokens, 1, cached)) * all;
+          EXPECT_NEAR(pairs, 2 * (kept + static_cast<double>(kTokens * cached)), 1e-6);
+          auto want = kinds(dense.lowered[r].program), got = kinds(thinned.lowered[r].program);
+          EXPECT_EQ(want["attention"], 4);
+          EXPECT_EQ(got["attention"], 2);
+          EXPECT_EQ(got["thin_keys"], 2);
+          for (const char* kind : {"attention", "join_sequence", "kv_read", "thin_keys",
+                                   "segment_attention", "cut_sequence", "buffers"}) {
+            want.erase(kind), got.erase(kind);
+          }
+          EXPECT_EQ(got, want);
+        }
+      }
+    }
+  }
+}
+
+TEST(ThinnedPlan, RanksThatShareAKvHeadAreRefused) {
+  try {
+    LocalPlans(16).plan(520, 0, key_levels({0.5}, {}, 8));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_STREQ(error.what(),
+                 "--keep: rank 0 has 2 query heads of 1 KV heads, wanted all 4 of each KV head: "
+                 "fewer ranks");
   }
 }
 

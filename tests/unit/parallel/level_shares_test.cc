@@ -83,6 +83,10 @@ TEST(LevelShares, EqualTheCounts) {
           EXPECT_EQ(got.far_keys, want.far_keys);
           EXPECT_EQ(got.dense_far_keys, want.dense_far_keys);
           EXPECT_EQ(got.thinned(), want.pairs < want.dense_pairs);
+          const LevelShares alone = level_shares(key_levels({keep}, {}, P), layers,
+                                                 even_layout(tokens, 1, cached), cached);
+          EXPECT_EQ(alone.pairs, got.pairs) << "a rank with the parts of all";
+          EXPECT_EQ(alone.far_keys, got.far_keys);
         }
       }
     }

@@ -10,6 +10,7 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/parallel/attention/level_rows.h"
 
 namespace braid {
 namespace {
@@ -130,7 +131,7 @@ int64_t kept_queries(const KeyLevels& levels, const PromptPart& reader, size_t l
 }
 
 double kept_pairs(const KeyLevels& levels, const SequenceLayout& q) {
-  const std::vector<PromptPart> parts = prompt_parts(q);
+  const std::vector<PromptPart> parts = prompt_parts(over_level_ranks(levels, q));
   double kept = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto rows = static_cast<double>(parts[i].rows);

@@ -15,6 +15,7 @@ class LevelOps {
   explicit LevelOps(std::span<Builder> builders) : builders_(builders) {}
 
   int ranks() const { return static_cast<int>(builders_.size()); }
+  const ValueType& type(ValueId id) const { return builders_[0].type(id); }
 
   // `attrs(rank)` gives each rank's.
   template <class MakeAttrs>
@@ -33,10 +34,11 @@ class LevelOps {
   }
 
   // All ranks meet: kept values are present and stay, closed values are complete, and buffers with
-  // these types are open.
+  // these types are open. A rank alone meets nobody.
   std::vector<ValueId> meet(const char* scope_name, const std::vector<ValueId>& kept,
                             const std::vector<ValueId>& closed,
                             const std::vector<ValueType>& opens) {
+    if (ranks() == 1) return buffers(scope_name, kept[0], opens);
     std::vector<int> world;
     for (int r = 0; r < ranks(); ++r) world.push_back(r);
     return emit(
@@ -54,6 +56,7 @@ class LevelOps {
   // Values [1, rows, heads, D] without contents.
   std::vector<ValueId> buffers(const char* scope_name, ValueId in,
                                const std::vector<ValueType>& types) {
+    if (types.empty()) return {};
     return emit(scope_name, ops::kBuffers, {in}, [&](int) { return ops::BuffersAttrs{types}; });
   }
 

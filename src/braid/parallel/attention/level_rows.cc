@@ -18,10 +18,21 @@ int64_t most_rows(int ranks, const RowsOf& rows_of) {
 
 }  // namespace
 
+SequenceLayout over_level_ranks(const KeyLevels& levels, const SequenceLayout& q) {
+  if (q.ranks.size() > 1 || q.length() == 0) return q;
+  return even_zigzag_layout(q.length(), levels.groups.back(), q.ranks[0][0].position);
+}
+
 LevelRows::LevelRows(const SequenceAttention& attention)
     : a_(attention),
       P_(static_cast<int>(attention.q.ranks.size())),
-      parts_(prompt_parts(attention.q)) {
+      placed_(prompt_parts(over_level_ranks(*attention.levels, attention.q))),
+      parts_(placed_) {
+  for (PromptPart& part : parts_) {
+    if (P_ > 1) break;
+    part.rank = 0;
+    part.row = part.position - placed_[0].position;
+  }
   for (int r = 0; r < P_; ++r) cached_.push_back(a_.kv.rows(r) - a_.q.rows(r));
 }
 
@@ -30,8 +41,12 @@ const PromptPart& LevelRows::last() const {
                        [](const PromptPart& part) { return part.rows > 0; });
 }
 
+size_t LevelRows::level(size_t a, size_t b) const {
+  return level_of(*a_.levels, placed_[a], placed_[b]);
+}
+
 int64_t LevelRows::kept(size_t reader, size_t part) const {
-  return kept_keys(*a_.levels, parts_[reader], parts_[part]);
+  return kept_keys(*a_.levels, placed_[reader], placed_[part]);
 }
 
 int64_t LevelRows::wanted(size_t part, int reader) const {

@@ -24,15 +24,22 @@ struct ReadRows {
   int64_t rows = 0;
 };
 
+// A prompt's layout over the ranks in the levels' groups: `q`, or where a single rank has all
+// tokens the zigzag of that many ranks.
+SequenceLayout over_level_ranks(const KeyLevels& levels, const SequenceLayout& q);
+
 // Where rows lie in a level attention: each part's first keys in its rank's thinned keys, and other
 // ranks' keys in a reader's buffer. Pure.
 class LevelRows {
  public:
   explicit LevelRows(const SequenceAttention& attention);
 
+  // With the rank and the rows that hold them, whichever rank the levels place them on.
   const std::vector<PromptPart>& parts() const { return parts_; }
   const PromptPart& last() const;  // the last part with tokens
   int64_t cached(int rank) const { return cached_[rank]; }
+  // The level at which two parts meet.
+  size_t level(size_t a, size_t b) const;
   // Number of a part's keys that a later part reads.
   int64_t kept(size_t reader, size_t part) const;
   // A part's keys that the most demanding later part reads, on rank `reader` or on any rank.
@@ -50,7 +57,8 @@ class LevelRows {
  private:
   const SequenceAttention& a_;
   const int P_;
-  const std::vector<PromptPart> parts_;
+  const std::vector<PromptPart> placed_;  // with ranks of the levels' groups
+  std::vector<PromptPart> parts_;
   std::vector<int64_t> cached_;  // [ranks] keys of earlier steps
 };
 

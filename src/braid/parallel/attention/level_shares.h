@@ -12,8 +12,8 @@ namespace braid {
 struct LevelShares {
   double pairs = 0;  // of a query and a key
   double dense_pairs = 0;
-  // Rows of keys that ranks read from each other, of a prompt's own tokens, in layers without a
-  // window.
+  // Rows of keys that ranks read from each other, or would in a ring over the levels' ranks, of a
+  // prompt's own tokens, in layers without a window.
   double far_keys = 0;
   double dense_far_keys = 0;
 

@@ -3,22 +3,21 @@
 #include "braid/ops/ordered_queries.h"
 #include "braid/ops/paid_keys.h"
 #include "braid/ops/thin_keys.h"
+#include "braid/parallel/attention/level_calls.h"
 #include "braid/parallel/attention/level_ops.h"
 #include "braid/parallel/attention/level_rows.h"
+#include "braid/parallel/attention/level_scores.h"
 
 // Level attention. Each rank puts its parts' keys in order of importance, and reads as many of
 // other ranks' keys as its queries' levels ask for. All queries then see their own part, and the
 // first rows of earlier parts. Between machines, queries see keys of their own rank beside this
 // transfer, and a second call goes on over the keys that have come. Keys of earlier steps are read
 // whole. If queries are dropped, a call takes queries in order over other parts' keys, and the next
-// sees their own parts.
+// sees their own parts. A rank alone has all parts, and reads its own thinned keys.
 namespace braid {
 namespace {
 
 using By = ops::ThinnedPart::By;
-
-// Index of a value among the call's (k, v) pairs.
-enum Pair : int { kOwn, kThinned, kPulled };
 
 class Levels {
  public:
@@ -39,7 +38,7 @@ class Levels {
     buffer.shape[1] = rows_.pulled_rows();
     std::vector<ValueId> kept{in_.k, in_.v, thinned_[0], thinned_[1]};
     if (probes != kNoValue) kept.push_back(in_.q);  // until the last rank has read it
-    const auto opened = ops_.meet("open", kept, {}, {q_type(a_), buffer, buffer});
+    const auto opened = ops_.meet("open", kept, {}, {ops_.type(in_.q), buffer, buffer});
     kept.resize(4);
     k_ = opened[1], v_ = opened[2];
     pull(kept);
@@ -57,7 +56,7 @@ class Levels {
 
   // The prompt's last queries for all ranks, if these queries score keys.
   ValueId ask() {
-    if (levels_.importance != Importance::probe) return kNoValue;
+    if (levels_.importance != Importance::probe || P_ == 1) return kNoValue;
     ValueType type = q_type(a_);
     type.shape[1] = probes();
     const ValueId asked = ops_.meet("ask", {in_.q}, {}, {type})[0];
@@ -122,6 +121,7 @@ class Levels {
   }
 
   void pull(const std::vector<ValueId>& kept) {
+    if (P_ == 1) return;
     std::vector<ValueId> inputs{k_, v_};
     inputs.insert(inputs.end(), kept.begin(), kept.end());
     ops_.emit(
@@ -144,23 +144,21 @@ class Levels {
         kLinkTag);
   }
 
-  // A rank's keys of earlier steps, from row `row` in a pair on.
-  void see_cached(std::vector<ops::KvSegment>& seen, int rank, Pair pair, int64_t row) const {
-    int64_t left = rows_.cached(rank);
-    for (const SequenceRun& run : a_.kv.ranks[static_cast<size_t>(rank)]) {
-      const int64_t rows = std::min(run.rows, left);
-      if (rows == 0) return;
-      seen.push_back({.kv = pair, .row = row, .rows = rows, .position = run.position});
-      row += rows;
-      left -= rows;
-    }
-  }
-
+  // All ranks' keys of earlier steps, as rank r finds them.
   void see_cached(std::vector<ops::KvSegment>& seen, int r,
                   std::span<const PulledRows> buffer) const {
     for (int s = 0; s < P_; ++s) {
-      if (rows_.cached(s) == 0) continue;
-      see_cached(seen, s, s == r ? kOwn : kPulled, s == r ? 0 : buffer_row(buffer, s, false, 0));
+      int64_t left = rows_.cached(s);
+      if (left == 0) continue;
+      int64_t row = s == r ? 0 : buffer_row(buffer, s, false, 0);
+      for (const SequenceRun& run : a_.kv.ranks[static_cast<size_t>(s)]) {
+        const int64_t rows = std::min(run.rows, left);
+        if (rows == 0) break;
+        const int pair = s == r ? kOwn : kPulled;
+        seen.push_back({.kv = pair, .row = row, .rows = rows, .position = run.position});
+        row += rows;
+        left -= rows;
+      }
     }
   }
 
@@ -236,7 +234,7 @@ class Levels {
       std::vector<int> ends;  // [levels] of their keys
       for (size_t level = 0; level < levels_.groups.size(); ++level) {
         for (size_t j = 0; j < i; ++j) {
-          if (level_of(levels_, own, rows_.parts()[j]) == level) see_part(attrs.kv, i, j, buffer);
+          if (rows_.level(i, j) == level) see_part(attrs.kv, i, j, buffer);
         }
         ends.push_back(static_cast<int>(attrs.kv.size()));
       }
@@ -264,9 +262,10 @@ class Levels {
     return {in_.k, in_.v, thinned_[0], thinned_[1], k_, v_};
   }
 
-  std::vector<ValueId> states() {
+  std::vector<ValueId> states(int64_t rows) {
     ValueType state = q_type(a_);
     state.dtype = DType::f32;
+    state.shape[1] = rows;
     ValueType sums = state;
     sums.shape = {state.shape[0], state.shape[1], state.shape[2]};
     return ops_.buffers("attend", in_.q, {state, sums, sums});
@@ -280,12 +279,20 @@ class Levels {
     ops_.emit("attend", ops::kSegmentAttention, inputs, attrs);
   }
 
+  // A rank alone has many parts, and takes some in a call.
+  void attend_alone(ValueId o) {
+    const auto calls = level_calls(attention_of(0, true), kThinned);
+    const std::vector<ValueId> state = states(state_rows(calls));
+    for (const auto& made : calls) call(state, o, in_.q, [&](int) { return made; });
+  }
+
   void attend(ValueId o) {
+    if (P_ == 1 && !levels_.drop_queries) return attend_alone(o);
     if (!levels_.drop_queries) {
       const auto of = [&](Over over) {
         return [this, over](int r) { return attention_of(r, true, over); };
       };
-      const std::vector<ValueId> state = states();
+      const std::vector<ValueId> state = states(q_type(a_).shape[1]);
       if (!beside_) return call(state, o, in_.q, of(Over::all));
       call(state, kNoValue, in_.q, of(Over::own), Over::own);  // beside the pull
       return call(state, o, in_.q, of(Over::pulled));
@@ -298,7 +305,7 @@ class Levels {
       return attrs;
     };
     const ValueId q = ops_.emit("attend", ops::kOrderQueries, {in_.q, thinned_[2]}, ordered)[0];
-    const std::vector<ValueId> far = states();
+    const std::vector<ValueId> far = states(q_type(a_).shape[1]);
     call(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
     const auto restored =
         ops_.emit("attend", ops::kRestoreStates, {far[0], far[1], far[2], thinned_[2]}, ordered);
@@ -322,8 +329,18 @@ class Levels {
     std::vector<ValueId> ready{paid[2]};
     ready.insert(ready.end(), kept.begin(), kept.end());
     const ValueId returned = ops_.meet("score", ready, {}, {inbox})[0];
+    if (P_ > 1) pull_scores(returned, paid[2]);
+    const ValueId scores = ops_.emit(
+        "score", ops::kKeyScores, {thinned_[2], paid[0], paid[1], returned},
+        [&](int r) { return key_scores(rows_, r, levels_.scoring, q_type(a_).shape[1]); })[0];
+    ops_.meet("scored", {paid[2]}, {}, {});
+    return scores;
+  }
+
+  // What other ranks' queries paid this rank's keys.
+  void pull_scores(ValueId returned, ValueId paid) {
     ops_.emit(
-        "score", ops::kPull, {returned, kNoValue, paid[2]},
+        "score", ops::kPull, {returned, kNoValue, paid},
         [&](int r) {
           ops::MoveAttrs attrs{.rank = r, .moves = {}, .told = {}};
           for (const ReadRows& read : rows_.read(r)) {
@@ -339,38 +356,6 @@ class Levels {
           return attrs;
         },
         kLinkTag);
-    const ValueId scores =
-        ops_.emit("score", ops::kKeyScores, {thinned_[2], paid[0], paid[1], returned},
-                  [&](int r) { return scores_of(r); })[0];
-    ops_.meet("scored", {paid[2]}, {}, {});
-    return scores;
-  }
-
-  ops::KeyScoresAttrs scores_of(int r) const {
-    ops::KeyScoresAttrs attrs{.rows = q_type(a_).shape[1], .parts = {}};
-    for (size_t i = 0; i < rows_.parts().size(); ++i) {
-      const PromptPart& p = rows_.parts()[i];
-      if (p.rank != r || p.rows == 0) continue;
-      const int64_t n = scoring(p);
-      ops::ScoredPart part{.row = p.row,
-                           .rows = p.rows,
-                           .paid_row = rows_.cached(r) + p.row,
-                           .queries = n,
-                           .sees = p.rows - n + 1};
-      if (const int64_t rows = rows_.wanted(i, r); rows > 0) {
-        part.sums.push_back({.paid = kThinned, .row = rows_.thinned_row(i), .rows = rows});
-      }
-      for (const ReadRows& read : rows_.read(r)) {
-        if (read.part != i) continue;
-        part.sums.push_back({.paid = kPulled, .row = read.row, .rows = read.rows});
-      }
-      for (size_t j = i + 1; j < rows_.parts().size(); ++j) {
-        if (rows_.parts()[j].rows == 0) continue;
-        part.readers.push_back({.keys = rows_.kept(j, i), .queries = scoring(rows_.parts()[j])});
-      }
-      attrs.parts.push_back(part);
-    }
-    return attrs;
   }
 
   LevelOps ops_;

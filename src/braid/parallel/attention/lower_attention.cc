@@ -21,7 +21,7 @@ ValueType kv_type(const SequenceAttention& a) {
 AttentionOutputs lower_attention(std::span<Builder> builders, const SequenceAttention& attention,
                                  const SequenceMesh& mesh, const AttentionInputs& inputs,
                                  const AttentionDivision& division) {
-  if (attention.levels && mesh.ranks() > 1) {
+  if (attention.levels) {
     // On a machine keys come faster than a state is written and read again.
     return lower_levels(builders, attention, inputs, mesh.topology.machines > 1);
   }

@@ -166,6 +166,32 @@ TEST(LevelsOnGpus, EqualTheReferenceAndRepeat) {
   }
 }
 
+// A rank alone, with the parts of 3, 8 and 16 ranks: one call of attention, two and four.
+TEST(LevelsOnGpus, ARankAloneThinsItsOwnKeys) {
+  const Topology one{};
+  if (!has_gpus(one)) GTEST_SKIP() << "no GPU";
+  fabric::PeerFabric fabric(fabric_config(one));
+  const SequenceMesh mesh = sequence_mesh(SpMode::ring, one, 8);
+  struct Levels {
+    std::vector<double> keep;
+    std::vector<int> groups;
+  };
+  for (const Levels& l : std::vector<Levels>{
+           {{1}, {8}}, {{0.5}, {3}}, {{0.5}, {8}}, {{0.5, 0.25}, {2, 8}}, {{0.25}, {16}}}) {
+    const Shape shape{
+        .L = 1111, .heads = 8, .kv_heads = 2, .D = 128, .right = 0, .layout = Shape::zigzag};
+    SCOPED_TRACE(fmt::format("keep {} in {}", fmt::join(l.keep, ","), fmt::join(l.groups, ",")));
+    SequenceAttention a = attention_of(shape, 1, DType::bf16);
+    a.q = a.kv = even_layout(shape.L, 1);
+    a.levels = key_levels(l.keep, l.groups, l.groups.back());
+    const auto got = run(fabric, a, mesh, {.seeds = {1, 2, 1, 1}});
+    expect_exact(a, got[1], 2);
+    if (testing::Test::HasFatalFailure()) return;
+    for (size_t i : {2u, 3u}) EXPECT_TRUE(same_bits(got[i].o, got[0].o)) << "step " << i;
+    EXPECT_EQ(got[0].bytes[0], 0);
+  }
+}
+
 class SequenceFaultsOnGpus : public testing::TestWithParam<const char*> {};
 
 TEST_P(SequenceFaultsOnGpus, ALateRankChangesNothing) {

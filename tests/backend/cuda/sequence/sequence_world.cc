@@ -12,6 +12,7 @@
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/ops/thin_keys.h"
+#include "braid/parallel/attention/level_rows.h"
 #include "braid/runtime/executor.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
@@ -76,7 +77,7 @@ struct Inputs {
 std::vector<std::vector<int64_t>> places_of(const SequenceAttention& a, const Inputs& in) {
   ops::ThinKeysAttrs attrs{
       .group = a.group(), .scale = a.scale, .recent = a.levels->recent, .rows = a.q.length()};
-  for (const PromptPart& part : prompt_parts(a.q)) {
+  for (const PromptPart& part : prompt_parts(over_level_ranks(*a.levels, a.q))) {
     const int64_t n = std::min(a.levels->scoring, part.rows);
     attrs.parts.push_back({.q_row = part.position + part.rows - n,
                            .queries = n,
@@ -121,7 +122,7 @@ class Sight {
  public:
   Sight(const SequenceAttention& a, const Inputs& in) : a_(a) {
     if (!a.levels) return;
-    parts_ = prompt_parts(a.q);
+    parts_ = prompt_parts(over_level_ranks(*a.levels, a.q));
     places_ = places_of(a, in);
   }
   bool sees(int64_t query, int64_t key, int64_t kv_head) const {

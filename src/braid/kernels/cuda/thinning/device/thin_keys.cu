@@ -177,8 +177,9 @@ void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D) {
          "thin_keys: GPUs have neither --importance previous nor --drop-queries");
   }
   if (attrs.parts.size() > kMostThinnedParts) {
-    fail(ErrorCode::kUnsupported, "thin_keys: {} parts, at most {}", attrs.parts.size(),
-         kMostThinnedParts);
+    fail(ErrorCode::kUnsupported,
+         "thin_keys: {} parts, at most {}: GPUs take --levels of 16 ranks at most",
+         attrs.parts.size(), kMostThinnedParts);
   }
 }
 

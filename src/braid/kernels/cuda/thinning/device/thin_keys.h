@@ -8,7 +8,7 @@ namespace braid::cuda {
 
 // The op thin_keys. Scores are products of tensor cores where q and k are bf16 or f16 and D is a
 // multiple of 16, else sums in f32. Importances are f32 sums in a fixed order: equal inputs give
-// equal bits. Parts are at most kMostThinnedParts.
+// equal bits. Parts are at most kMostThinnedParts: those of a prompt over 16 ranks.
 struct ThinKeysParams {
   TensorView q;               // f32, bf16 or f16 [1, n, Hq, D], D at most 256
   TensorView k, v;            // as q [1, m, Hkv, D]
@@ -17,7 +17,7 @@ struct ThinKeysParams {
   const ops::ThinKeysAttrs* attrs = nullptr;
   std::byte* workspace = nullptr;  // device, thin_keys_workspace()
 };
-constexpr size_t kMostThinnedParts = 4;
+constexpr size_t kMostThinnedParts = 32;
 
 // Fails with kUnsupported, naming the unsupported operand.
 void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D);

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "braid/engine/approximation.h"
+#include "braid/engine/forward_plans.h"
+
+namespace braid {
+
+// What a planner's prompts so far have left out of their attention.
+class ThinnedPrompts {
+ public:
+  ThinnedPrompts(KeyLevels levels, const MakeForward& model);
+
+  const KeyLevels& levels() const { return levels_; }
+  // A prompt's tokens, which follow `cached` others.
+  void count(const SequenceLayout& q, int64_t cached);
+  // None if nothing was left out.
+  std::optional<Approximation> made() const;
+  // A line for all prompts, and a line for each size, the newest first.
+  std::vector<std::string> explain() const;
+
+ private:
+  const KeyLevels levels_;
+  const std::vector<AttentionLayer> layers_;
+  LevelShares shares_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace braid

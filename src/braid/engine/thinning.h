@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "braid/parallel/attention/key_levels.h"
+
+namespace braid {
+
+// Far keys that attention leaves out in prompts, as a user names them.
+struct Thinning {
+  std::vector<double> keep;  // shares of far keys, by level; empty: all keys, exact
+  std::vector<int> groups;   // ranks of each level's groups; empty: all ranks are one level
+  Importance importance = Importance::own;
+  bool drop_queries = false;
+
+  explicit operator bool() const { return !keep.empty(); }
+};
+
+// Where ranks have all of a prompt's tokens, the prompt has the parts of a ring over the last
+// group's ranks; without groups over this many.
+constexpr int kThinnedRanks = 8;
+
+// The levels over ranks that divide a prompt's tokens; none: each rank has all tokens. Fails with
+// kInvalidArgument, naming the option, as key_levels does.
+KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ranks);
+
+}  // namespace braid
