@@ -187,8 +187,9 @@ BoundKernel bind_cut_sequence(const LaunchArgs& args) {
 
 void add_dense_kernels(KernelTable& table) {
   // These kernels work on all rows, live or not: their values' rows belong to a single micro-batch.
+  // A join that keeps its place moves no rows of any axis.
   const auto info = [](const Op& op, TypeList in, TypeList, const DeviceInfo&) -> KernelInfo {
-    if (in[0].axis != BatchAxis::none && in[0].axis != BatchAxis::row) {
+    if (in[0].axis != BatchAxis::none && in[0].axis != BatchAxis::row && !ops::keeps_place(op)) {
       fail(ErrorCode::kUnsupported,
            "{}: rows of the batch axis {} on a GPU, wanted are none or row", op.def->kind,
            to_string(in[0].axis));
