@@ -21,16 +21,30 @@ struct ColumnArgs {
   const int64_t* live;
 };
 
-// A row's columns in words of 4 bytes, or 2 if odd.
+// Columns of all rows to every rank, the own one last. Loads of several words are under way
+// together.
 template <class Word>
-__device__ void store_columns(const ColumnArgs& a, std::byte* y, int64_t rows) {
-  const int64_t words = a.x_row / static_cast<int64_t>(sizeof(Word));
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * words; i += step) {
-    const int64_t t = i / words;
-    const int64_t w = i - t * words;
-    reinterpret_cast<Word*>(y + t * a.y_row + a.begin)[w] =
-        reinterpret_cast<const Word*>(a.x + t * a.x_row)[w];
+__device__ void store_columns(const ColumnArgs& a, const CommView& view, int64_t rows) {
+  constexpr int kTogether = 4;
+  const auto words = static_cast<uint32_t>(a.x_row / static_cast<int64_t>(sizeof(Word)));
+  const auto all = static_cast<uint32_t>(rows) * words, step = gridDim.x * blockDim.x;
+  for (uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < all;
+       first += kTogether * step) {
+    Word data[kTogether];
+    int64_t to[kTogether];
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) {
+      const uint32_t i = first + n * step, t = i / words, w = i - t * words;
+      to[n] = i < all ? t * a.y_row + a.begin + w * int64_t{sizeof(Word)} : -1;
+      if (i < all) data[n] = reinterpret_cast<const Word*>(a.x + t * a.x_row)[w];
+    }
+    for (int k = 1; k <= view.ranks; ++k) {
+      std::byte* const y = a.y[(view.rank + k) % view.ranks];
+#pragma unroll
+      for (int n = 0; n < kTogether; ++n) {
+        if (to[n] >= 0) *reinterpret_cast<Word*>(y + to[n]) = data[n];
+      }
+    }
   }
 }
 
@@ -42,9 +56,7 @@ __global__ __launch_bounds__(kThreads) void gather_columns_kernel(
   const int64_t rows = a.live ? min(*a.live, a.rows) : a.rows;
   const uint32_t epoch = begin_epoch_together(view);
   if (epoch != 0 && barrier_with_peers(view, 2 * epoch - 1)) {
-    for (int k = 1; k <= view.ranks; ++k) {
-      store_columns<Word>(a, a.y[(view.rank + k) % view.ranks], rows);
-    }
+    store_columns<Word>(a, view, rows);
     barrier_with_peers(view, 2 * epoch);
   }
   end_epoch(view, epoch);
@@ -129,12 +141,21 @@ void gather_columns(DeviceComm& comm, const GatherColumnsParams& p, const Launch
     comm.count(comm.tag(CollectiveOp::all_gather), q,
                {.put = q == comm.index() ? 0 : a.rows * a.x_row, .get = 0});
   }
-  const bool words = a.x_row % 4 == 0 && a.begin % 4 == 0 && a.y_row % 4 == 0;
+  // Words of 16 bytes, or of 4, or 2 where columns are odd.
+  const auto aligned = [&](int64_t bytes) {
+    return a.x_row % bytes == 0 && a.begin % bytes == 0 && a.y_row % bytes == 0 &&
+           (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(p.y.data)) %
+                   static_cast<uintptr_t>(bytes) ==
+               0;
+  };
   // Every rank launches equal CTAs: enough for the whole value's share.
   const unsigned ctas = ctas_for(a.rows * a.y_row / 4 / comm.size());
   const CommView view = comm.view(comm.tag(CollectiveOp::all_gather));
-  launch_kernel(context, words ? gather_columns_kernel<uint32_t> : gather_columns_kernel<uint16_t>,
-                dim3(ctas), dim3(kThreads), 0, view, a);
+  const auto launch = [&](auto kernel) {
+    launch_kernel(context, kernel, dim3(ctas), dim3(kThreads), 0, view, a);
+  };
+  if (aligned(16)) return launch(gather_columns_kernel<uint4>);
+  aligned(4) ? launch(gather_columns_kernel<uint32_t>) : launch(gather_columns_kernel<uint16_t>);
 }
 
 void take_shard(const TakeShardParams& p, const LaunchContext& context) {
