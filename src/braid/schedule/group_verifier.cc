@@ -60,10 +60,18 @@ class GroupCheck {
   }
 
  private:
+  // Results are outputs, mutated inputs, and a push's destinations, which are inputs of it.
   bool takes_result_of(int reader, int maker) const {
-    return std::ranges::any_of(rank_.op(maker).outputs, [&](ValueId id) {
-      return std::ranges::count(rank_.op(reader).inputs, id) > 0;
-    });
+    const Op& made = rank_.op(maker);
+    const auto taken = [&](ValueId id) {
+      return id != kNoValue && std::ranges::count(rank_.op(reader).inputs, id) > 0;
+    };
+    if (made.def->remote == RemoteUse::pushes && std::ranges::any_of(made.inputs, taken)) {
+      return true;
+    }
+    return std::ranges::any_of(made.outputs, taken) ||
+           std::ranges::any_of(made.def->mutated_inputs,
+                               [&](size_t i) { return taken(made.inputs[i]); });
   }
   [[noreturn]] void refuse(int i, std::string_view why) const {
     rank_.refuse(rank_.op(i), rank_.launch(i).micro_batch,

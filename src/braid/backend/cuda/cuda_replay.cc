@@ -152,7 +152,8 @@ void CudaReplay::join_launches(std::span<const LaunchGroup> groups,
   joined_.resize(ops_.size());
   for (const LaunchGroup& group : groups) {
     joined_[group.first] = {
-        group.count, backend_.table().joins().bind(group, args.subspan(group.first, group.count))};
+        group.count,
+        backend_.table().join_of(*group.form).bind(group, args.subspan(group.first, group.count))};
   }
 }
 

@@ -1,5 +1,7 @@
 #include "braid/backend/cuda/kernel_table.h"
 
+#include <algorithm>
+
 #include "braid/base/error.h"
 
 namespace braid::cuda {
@@ -18,6 +20,29 @@ const Kernel& KernelTable::at(std::string_view kind) const {
     fail(ErrorCode::kUnsupported, "the CUDA backend has no kernel for the op '{}'", kind);
   }
   return it->second;
+}
+
+void KernelTable::set_join(Join join) {
+  remove_join(*join.form);
+  joins_.push_back(std::move(join));
+}
+
+void KernelTable::remove_join(const JoinForm& form) {
+  std::erase_if(joins_, [&](const Join& join) { return join.form == &form; });
+}
+
+const Join& KernelTable::join_of(const JoinForm& form) const {
+  const auto it = std::ranges::find(joins_, &form, &Join::form);
+  BRAID_CHECK(it != joins_.end(), "no join of the form '{}'", form.name);
+  return *it;
+}
+
+LaunchGroup KernelTable::join(const Program& program, const LaunchRun& run) const {
+  for (const Join& join : joins_) {
+    LaunchGroup group = join.plan(program, run);
+    if (group.count > 0) return group;
+  }
+  return {};
 }
 
 KernelInfo KernelTable::find(const Program& program, const Op& op, Stream,

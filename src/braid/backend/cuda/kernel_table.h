@@ -48,6 +48,7 @@ struct Kernel {
 
 // How a GPU runs neighbouring launches as one: the choice while planning, and the kernel.
 struct Join {
+  const JoinForm* form = nullptr;
   // As KernelCatalog::join.
   std::function<LaunchGroup(const Program& program, const LaunchRun& run)> plan;
   // The kernel that runs in place of the group's `launches`. Fails with kUnsupported, giving the
@@ -63,11 +64,10 @@ class KernelTable : public KernelCatalog {
   const DeviceInfo& device() const { return device_; }
   void add(std::string_view kind, Kernel kernel);  // replaces an earlier kernel of the kind
   const Kernel& at(std::string_view kind) const;   // fails with kUnsupported
-  void set_join(Join join) { join_ = std::move(join); }
-  const Join& joins() const { return join_; }
-  LaunchGroup join(const Program& program, const LaunchRun& run) const override {
-    return join_.plan ? join_.plan(program, run) : LaunchGroup{};
-  }
+  void set_join(Join join);                        // replaces an earlier join of the form
+  void remove_join(const JoinForm& form);
+  const Join& join_of(const JoinForm& form) const;
+  LaunchGroup join(const Program& program, const LaunchRun& run) const override;
   // Whether streams may write words and wait for them (stream_words.h) beside other work.
   void set_streams_wait(bool wait) { streams_wait_ = wait; }
   bool streams_wait() const { return streams_wait_; }
@@ -102,7 +102,7 @@ class KernelTable : public KernelCatalog {
   std::vector<Fusion> fusions_ = few_token_fusions();
   DeviceInfo device_;
   std::map<std::string, Kernel, std::less<>> kernels_;
-  Join join_;
+  std::vector<Join> joins_;
   bool streams_wait_ = false;
   GoesAhead goes_ahead_;
 };

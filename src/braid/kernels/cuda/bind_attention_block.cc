@@ -194,9 +194,9 @@ void set_decode(KernelTable& table, const DecodeForm& form) {
        .bind = [state](const LaunchArgs& args) { return bind_block(args, *state); }});
   table.set_rewrite({[state](Program program) { return state->rewrite(std::move(program)); },
                      [state] { return state->explain(); }});
-  Join relays = table.joins();
+  Join relays = table.join_of(kRelay);
   relays.plan = [state, plan = relays.plan](const Program& program, const LaunchRun& run) {
-    return state->relays() && plan ? plan(program, run) : LaunchGroup{};
+    return state->relays() ? plan(program, run) : LaunchGroup{};
   };
   table.set_join(std::move(relays));
 }

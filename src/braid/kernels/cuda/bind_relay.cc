@@ -226,7 +226,8 @@ class RelayBuilder {
 
 void add_relays(KernelTable& table, const StreamComms& comms) {
   // The table keeps a reference to itself: it must stay where it is.
-  table.set_join({.plan =
+  table.set_join({.form = &kRelay,
+                  .plan =
                       [&table, comms](const Program& program, const LaunchRun& run) {
                         DeviceComm* const comm = comms[run.stream];
                         const bool summed =

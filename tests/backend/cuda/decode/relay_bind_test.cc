@@ -29,7 +29,7 @@ class RelayBind : public testing::Test {
     const LaunchArgs args{.call = call, .device = device_, .whole_batch = whole_batch};
     const LaunchGroup group{.first = 0, .count = 1, .form = &kRelay, .kernel = "relay of a plan"};
     try {
-      table_.joins().bind(group, {&args, 1});
+      table_.join_of(kRelay).bind(group, {&args, 1});
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
       return e.what();
