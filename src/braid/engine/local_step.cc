@@ -80,25 +80,26 @@ void LocalStep::place_tokens(const std::vector<int>& homes) {
   }
   key_ = key_for_local(P, ceil_div(guests, int64_t{P}), std::ranges::max(own), 1,
                        batch_.extents().row);
-  const int64_t rows = key_.q.max_rows(), first_own = rows - key_.own;
+  const int64_t first_own = key_.q.max_rows() - key_.own;
+  guests_ = P * first_own;
   for (int r = 0; r < P; ++r) {
     Share& share = shares_[r];
-    share.guests.resize(P * first_own, windows_.size());
-    share.own.resize(rows, windows_.size());
+    share.held.resize(guests_ + key_.own, windows_.size());
     share.rows = own[r] > 0 ? first_own + own[r] : even_part(guests, P, r).size();
   }
-  std::ranges::fill(own, first_own);  // now the next own row
+  std::ranges::fill(own, 0);  // now the next own row
   int rank = 0;
   int64_t guest = 0;
   for (size_t s = 0; s < homes.size(); ++s) {
     for (int64_t i = 0; i < batch_.sequences()[s].tokens; ++i) {
       if (homes[s] >= 0) {
-        places_.push_back({homes[s], own[homes[s]]++});
+        const int64_t row = own[homes[s]]++;
+        places_.push_back({homes[s], first_own + row, guests_ + row, false});
         continue;
       }
       while (guest >= even_part(guests, P, rank).end) ++rank;
       const int64_t row = guest++ - even_part(guests, P, rank).begin;
-      places_.push_back({rank, row, rank * first_own + row});
+      places_.push_back({rank, row, rank * first_own + row, true});
     }
   }
 }
@@ -112,14 +113,14 @@ void LocalStep::add_own(size_t sequence, int64_t first_token, int home, HeldKeys
   const auto first = std::ssize(share.keys);
   share.keys.insert(share.keys.end(), list.slots[home].begin(), list.slots[home].end());
   for (int64_t i = 0; i < info.tokens; ++i) {
-    const int64_t row = places_[first_token + i].row, position = info.cached + i;
-    share.own.end[row] = static_cast<int32_t>(first + position + 1);
-    share.own.slots[row] = share.keys[first + position];
+    const int64_t row = places_[first_token + i].held, position = info.cached + i;
+    share.held.end[row] = static_cast<int32_t>(first + position + 1);
+    share.held.slots[row] = share.keys[first + position];
     for (size_t w = 0; w < windows_.size(); ++w) {
       const int32_t begin = list.begin(home, windows_[w], position, first);
       const bool key = windows_[w] != kQueryPosition;
-      share.own.begin[w * share.own.end.size() + row] =
-          key ? std::min(begin, share.own.end[row]) : begin;
+      share.held.begin[w * share.held.end.size() + row] =
+          key ? std::min(begin, share.held.end[row]) : begin;
     }
   }
 }
@@ -131,15 +132,15 @@ void LocalStep::add_guests(size_t sequence, int64_t first_token, const KvOwners&
   HeldKeys::Sequence& list = keys.list(pages, info.cached);
   for (int64_t i = 0; i < info.tokens; ++i) {
     keys.extend(list, pages);
-    const int64_t row = places_[first_token + i].guest, position = info.cached + i;
+    const int64_t row = places_[first_token + i].held, position = info.cached + i;
     const int32_t slot = batch_.slots()[first_token + i];
     for (int r = 0; r < owners.ranks(); ++r) {
       Share& share = shares_[r];
       const auto first = std::ssize(share.keys);
-      share.guests.end[row] = static_cast<int32_t>(first + list.held(r));
-      if (owners.owner(slot) == r) share.guests.slots[row] = owners.held_at(slot);
+      share.held.end[row] = static_cast<int32_t>(first + list.held(r));
+      if (owners.owner(slot) == r) share.held.slots[row] = owners.held_at(slot);
       for (size_t w = 0; w < windows_.size(); ++w) {
-        share.guests.begin[w * share.guests.end.size() + row] =
+        share.held.begin[w * share.held.end.size() + row] =
             list.begin(r, windows_[w], position, first);
       }
     }
@@ -151,10 +152,9 @@ void LocalStep::add_guests(size_t sequence, int64_t first_token, const KvOwners&
 
 Range LocalStep::seen(int rank, size_t window, size_t token) const {
   const Place& place = places_.at(token);
-  if (place.guest < 0 && place.rank != rank) return {};
-  const Held& held = place.guest < 0 ? shares_[rank].own : shares_[rank].guests;
-  const int64_t row = place.guest < 0 ? place.row : place.guest;
-  return {held.begin.at(window * held.end.size() + row), held.end.at(row)};
+  if (!place.guest && place.rank != rank) return {};
+  const Held& held = shares_[rank].held;
+  return {held.begin.at(window * held.end.size() + place.held), held.end.at(place.held)};
 }
 
 void LocalStep::write(const Executor& executor, int rank) const {
@@ -168,15 +168,11 @@ void LocalStep::write(const Executor& executor, int rank) const {
   write_input(executor, inputs::kTokenIds, ids);
   write_input(executor, inputs::kPositions, positions);
   std::ranges::copy(share.keys, executor.input(inputs::kHeldSlots).as<int32_t>());
-  const auto write_held = [&](const inputs::Held& names, const Held& held) {
-    if (held.end.empty()) return;
-    write_input(executor, names.rows, {});
-    write_input(executor, names.begin, held.begin);
-    write_input(executor, names.end, held.end);
-    write_input(executor, names.slots, held.slots);
-  };
-  write_held(inputs::kGuests, share.guests);
-  write_held(inputs::kOwn, share.own);
+  const inputs::Held& names = guests_ > 0 ? inputs::kGuests : inputs::kOwn;
+  write_input(executor, names.rows, {});
+  write_input(executor, names.begin, share.held.begin);
+  write_input(executor, names.end, share.held.end);
+  write_input(executor, names.slots, share.held.slots);
   std::vector<int32_t> scored;
   for (int32_t token : batch_.rows()) {
     const Place& place = places_[token];

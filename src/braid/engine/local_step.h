@@ -42,14 +42,14 @@ class LocalStep : public StepInputs {
   // A rank's inputs.
   struct Share {
     std::vector<int32_t> keys;  // slots in the rank's cache, sequence after sequence
-    Held guests;                // T: guests' rows of all ranks
-    Held own;                   // T: rows of this rank
+    Held held;                  // T: guests' rows of all ranks, then this rank's own rows
     int64_t rows = 0;
   };
   struct Place {
     int rank = 0;
-    int64_t row = 0;     // on the rank
-    int64_t guest = -1;  // row among all ranks' guests; -1: an own token
+    int64_t row = 0;   // on the rank
+    int64_t held = 0;  // in Share::held
+    bool guest = false;
   };
 
   void place_tokens(const std::vector<int>& homes);
@@ -60,6 +60,7 @@ class LocalStep : public StepInputs {
   const std::vector<int64_t> windows_;
   Work work_;
   ContextKey key_;
+  int64_t guests_ = 0;         // rows of guests in Share::held
   std::vector<Place> places_;  // [T]
   std::vector<Share> shares_;  // [ranks]
 };

@@ -133,11 +133,12 @@ std::vector<ValueType> infer_merge(const Attrs& attrs, TypeList in) {
     require_rank("merge_states", "own", in[1], 4);
     require_dim("merge_states", "own", in[1], 2, in[0].shape[2]);
     require_dim("merge_states", "own", in[1], 3, in[0].shape[3]);
-    if (in[1].shape[1] < queries || sequence) {
-      fail(ErrorCode::kInvalidArgument, "merge_states: own states are {}, of {} queries or more",
-           to_string(in[1]), queries);
+    if (in[1].shape[1] < parts * queries || sequence) {
+      fail(ErrorCode::kInvalidArgument,
+           "merge_states: own states are {}, behind {} queries or more", to_string(in[1]),
+           parts * queries);
     }
-    queries = in[1].shape[1];
+    queries += in[1].shape[1] - parts * queries;
   }
   const int64_t heads = in[0].shape[2], D = in[0].shape[3] - 2;
   if (sequence) return {{dtype, {1, queries, heads, D}, BatchAxis::sequence}};
@@ -179,14 +180,14 @@ void reference_merge(const OpCall& call) {
   const auto& attrs = call.attrs<MergeStatesAttrs>();
   const TensorView& states = call.in[0];
   const int64_t n = states.shape[1] / attrs.parts, heads = states.shape[2], D = states.shape[3] - 2;
-  const int64_t live = attrs.sequence ? n : call.extents().shard;
+  const int64_t live = attrs.sequence ? n : call.extents().shard, parts = attrs.parts;
   std::vector<double> sum(D);
   std::vector<float> row(heads * D);
   for (int64_t t = 0; t < live; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
       const auto part = [&](int p) -> State {
         const auto* s = t < n ? states.row_as<const float>((p * n + t) * heads + h)
-                              : call.in[1].row_as<const float>(t * heads + h);
+                              : call.in[1].row_as<const float>(((parts - 1) * n + t) * heads + h);
         return {s, s[D], s[D + 1]};
       };
       const double total = merge(t < n ? attrs.parts : 1, part, sum).first;

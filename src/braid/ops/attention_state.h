@@ -33,8 +33,8 @@ extern const OpDef kAttentionState;
 
 // The results of n queries from the states of `parts` ranks, merged in order of the parts:
 //   (states f32 [1, parts * n, Hq, D + 2], part p's from row p * n on,
-//    own f32 [1, N, Hq, D + 2] or absent, N >= n)
-//   -> f32 or bf16, as `dtype` says, [shard = n, or N with `own`, Hq * D]
+//    own f32 [1, parts * n + m, Hq, D + 2] or absent: the last m are read)
+//   -> f32 or bf16, as `dtype` says, [shard = n, or n + m with `own`, Hq * D]
 // Rows from n on are the results of own's states alone. Live are the rows of the shard axis. With
 // `sequence`, without `own`, the result is [1, n, Hq, D] and all rows are live. A query without
 // keys in any part has zeros.

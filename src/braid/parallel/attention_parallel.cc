@@ -62,8 +62,11 @@ void AttentionLowering::lower_apart(const Op& op, int index) {
       return HeldInputs{in(n.rows, {T}), in(n.begin, {W, T}), in(n.end, {T}), in(n.slots, {T})};
     };
     apart_.held_slots = in(inputs::kHeldSlots, {apart.sequences, apart.slots});
-    if (guests.length() > 0) apart_.guests = held(inputs::kGuests, guests.length());
-    if (apart.own > 0) apart_.own = held(inputs::kOwn, plan_.tokens->q.max_rows());
+    if (guests.length() > 0) {
+      apart_.guests = held(inputs::kGuests, guests.length() + apart.own);
+    } else {
+      apart_.own = held(inputs::kOwn, apart.own);
+    }
   }
   const auto kv = appended_.find(op.inputs[1]);
   BRAID_CHECK(kv != appended_.end(), "attention at '{}' to keys that nothing appends", op.scope);

@@ -255,13 +255,13 @@ TEST(MergeStates, OwnRowsFollow) {
       5);
   const std::vector<float> own = held.states(1, detected_isa(), false);
   const std::vector<float> part(own.begin(), own.begin() + kMerged * kState);
-  std::vector<float> poisoned = own;  // its first rows are not read
-  std::fill_n(poisoned.begin(), kMerged * kState, std::nanf(""));
+  std::vector<float> poisoned(2 * kMerged * kState, std::nanf(""));  // rows that are not read
+  poisoned.insert(poisoned.end(), own.begin() + kMerged * kState, own.end());
   std::vector<float> both = part;
   both.insert(both.end(), part.begin(), part.end());
   const std::vector<ValueType> types{
       {DType::f32, {1, 2 * kMerged, kHeads, kD + 2}, BatchAxis::sequence},
-      {DType::f32, {1, kRows, kHeads, kD + 2}, BatchAxis::sequence}};
+      {DType::f32, {1, kMerged + kRows, kHeads, kD + 2}, BatchAxis::sequence}};
   const auto want = merge({own}, kRows, kRows, kHeads, kD, 1, true);
   for (const int64_t live : {1, 3, 5}) {
     for (const bool reference : {true, false}) {

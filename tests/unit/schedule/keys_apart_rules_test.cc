@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "braid/ops/attention_state.h"
 #include "braid/ops/one_sided.h"
+#include "braid/ops/sequence.h"
 #include "braid/parallel/lowering.h"
 #include "braid/parallel/sequence_parallel.h"
 #include "braid/schedule/plan_schedules.h"
@@ -35,8 +37,8 @@ std::vector<Program> programs_of(int64_t guests, int P, int64_t own = 0) {
   return programs;
 }
 
-void plan_all(std::vector<Program> programs, int64_t T, const std::string& strategy) {
-  const NamesCatalog catalog;
+Plan plan_all(std::vector<Program> programs, int64_t T, const std::string& strategy,
+              const NamesCatalog& catalog = {}) {
   const int P = static_cast<int>(programs.size());
   Plan plan{std::move(programs), {}};
   plan_schedules(
@@ -46,6 +48,7 @@ void plan_all(std::vector<Program> programs, int64_t T, const std::string& strat
            {{.capacity = {.token = T, .sequence = 1, .row = 3, .shard = ceil_div(T, int64_t{P})}}},
        .topology = {.machines = 1, .devices = P},
        .price = {}});
+  return plan;
 }
 
 TEST(KeysApartRules, HoldForAllRanksAndTokens) {
@@ -73,36 +76,65 @@ TEST(KeysApartRules, HoldBesideTokensOfRanks) {
   }
 }
 
-// Own tokens move nothing, and their attention comes between the guests' queries and their keys.
-TEST(KeysApartRules, OwnAttentionRunsWhileQueriesTravel) {
-  const auto elements = [](const std::vector<Program>& programs) {
+// Own tokens move to no other rank, and one call attends for them and for all ranks' guests.
+TEST(KeysApartRules, OneCallAttendsForGuestsAndOwnTokens) {
+  const auto to_peers = [](const std::vector<Program>& programs) {
     int64_t all = 0;
     for (const Program& program : programs) {
       for (const Op& op : program.ops) {
         if (op.def != &ops::kPush) continue;
-        for (const ops::Move& move : op.attrs.as<ops::MoveAttrs>().moves) {
+        const auto& attrs = op.attrs.as<ops::MoveAttrs>();
+        for (const ops::Move& move : attrs.moves) {
+          if (move.peer == attrs.rank) continue;
           all += move.elems(program.value(op.inputs[static_cast<size_t>(move.src)]).type.shape[3]);
         }
       }
     }
     return all;
   };
-  EXPECT_EQ(elements(programs_of(0, 3, 5)), 0);
-  const std::vector<Program> programs = programs_of(6, 3, 5);
-  EXPECT_EQ(elements(programs), elements(programs_of(6, 3)));
-  std::vector<std::string> stages;
-  for (const Op& op : programs[0].ops) {
-    constexpr std::string_view kAttention = "layers.0.attn.";
-    if (!op.scope.starts_with(kAttention)) continue;
-    const std::string stage = op.scope.substr(kAttention.size());
-    if (stages.empty() || stages.back() != stage) stages.push_back(stage);
+  const auto pushes = [](const Program& program) {
+    return std::ranges::count(program.ops, &ops::kPush, &Op::def);
+  };
+  EXPECT_EQ(pushes(programs_of(0, 3, 5)[0]), 0);
+  EXPECT_EQ(pushes(programs_of(6, 3, 5)[0]), 2 * kLayers);
+  EXPECT_EQ(to_peers(programs_of(6, 3, 5)), to_peers(programs_of(6, 3)));
+  for (const int64_t guests : {0, 6}) {
+    for (const Program& program : programs_of(guests, 3, 5)) {
+      int calls = 0;
+      for (const Op& op : program.ops) {
+        if (op.def != &ops::kAttentionState) continue;
+        ++calls;
+        EXPECT_EQ(program.value(op.inputs[0]).type.shape[1], guests + 5);
+      }
+      EXPECT_EQ(calls, kLayers);
+    }
   }
-  const auto at = [&](const char* stage) { return std::ranges::find(stages, stage); };
-  ASSERT_NE(at("attend_own"), stages.end());
-  EXPECT_LT(at("push_qkv"), at("append_own"));
-  EXPECT_LT(at("append_own"), at("attend_own"));
-  EXPECT_LT(at("attend_own"), at("wait_qkv"));
-  EXPECT_LT(at("wait_states"), at("merge"));
+}
+
+constexpr const OpDef* kExchangeOps[] = {&ops::kPush, &ops::kSync, &ops::kMergeStates,
+                                         &ops::kKvWrite};
+constinit const JoinForm kExchange = {.name = "exchange", .ops = kExchangeOps};
+
+// Joins a push, the sync behind, and the reader of what came.
+class ExchangingCatalog : public NamesCatalog {
+ public:
+  LaunchGroup join(const Program&, const LaunchRun& run) const override {
+    const bool joins = run.ops.size() > 2 && run.ops[0]->def == &ops::kPush;
+    return joins ? LaunchGroup{.count = 3, .form = &kExchange, .kernel = "exchange.test"}
+                 : LaunchGroup{};
+  }
+};
+
+// A push has no outputs: the sync takes the buffers that the push writes at peers, and its reader
+// takes the buffers that the sync closes.
+TEST(KeysApartRules, ExchangesMayBeOneLaunch) {
+  const ExchangingCatalog catalog;
+  for (const int64_t own : {0, 3}) {
+    const Plan plan = plan_all(programs_of(2, 2, own), 2 + 2 * own, "sequential", catalog);
+    for (const Schedule& schedule : plan.schedules) {
+      EXPECT_EQ(std::ssize(schedule.groups), 2 * kLayers);
+    }
+  }
 }
 
 // q, k and v of each token to all other ranks, and a state of each head back.

@@ -101,7 +101,9 @@ BoundKernel bind_merge(const LaunchArgs& args, Isa) {
   return [bound = p, &call, all = attrs.sequence](const Team& team) {
     auto p = bound;
     p.states = call.in[0].as<const float>();
-    p.own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr;
+    // The kernel's row i of a rank's own is row i of the results.
+    const int64_t behind = (p.parts - 1) * p.room;
+    p.own = call.in.size() > 1 ? call.in[1].row_as<const float>(behind * p.heads) : nullptr;
     p.out = call.out[0].as<float>();
     p.queries = all ? p.room : call.extents().shard;
     merge_states(p, team);

@@ -2,6 +2,7 @@
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/bind_attention.h"
 #include "braid/kernels/cuda/bind_dual.h"
+#include "braid/kernels/cuda/bind_merge.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 
 namespace braid::cuda {
@@ -63,15 +64,8 @@ BoundKernel bind_state(const LaunchArgs& args, Scratch& scratch, bool ready) {
 }
 
 BoundKernel bind_merge(const LaunchArgs& args) {
-  const bool all = args.call.attrs<ops::MergeStatesAttrs>().sequence;
-  return [&call = args.call,
-          queries = all ? nullptr : args.live(BatchAxis::shard)](const LaunchContext& context) {
-    merge_states({.states = call.in[0],
-                  .own = call.in.size() > 1 ? call.in[1].as<const float>() : nullptr,
-                  .out = call.out[0],
-                  .queries = queries,
-                  .parts = call.attrs<ops::MergeStatesAttrs>().parts},
-                 context);
+  return [&call = args.call, queries = merge_queries(args)](const LaunchContext& context) {
+    merge_states(merge_params(call, queries), context);
   };
 }
 

@@ -66,11 +66,14 @@ std::vector<KeysApartBuffers> open_keys_apart(
   if (guests.length() == 0) return std::vector<KeysApartBuffers>(attentions.size());
   Lowering l(builders, guests);
   const int P = static_cast<int>(builders.size());
-  const int64_t T = guests.length(), room = std::max<int64_t>(guests.max_rows(), 1);
+  const int64_t room = std::max<int64_t>(guests.max_rows(), 1);
   std::vector<ValueType> types{ops::arrivals_type(P), ops::arrivals_type(P)};
   for (const auto& [q, k] : attentions) {
+    const int64_t own = std::max<int64_t>(q.shape[0] / P - guests.max_rows(), 0);
     const auto rows = [&](const ValueType& of) {
-      return ValueType{of.dtype, {1, T, of.shape[1] / head_dim, head_dim}, BatchAxis::sequence};
+      return ValueType{of.dtype,
+                       {1, guests.length() + own, of.shape[1] / head_dim, head_dim},
+                       BatchAxis::sequence};
     };
     ValueType states = rows(q);
     states.dtype = DType::f32;
@@ -121,36 +124,32 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& gues
                    {queries, a.cache.k, a.cache.v, in.held_slots, held.rows, held.begin, held.end},
                    Attrs::of(attrs));
   };
-  const bool travels = guests.length() > 0;
+  if (guests.length() == 0) {
+    append("append", own[1], own[2], in.own.slots);
+    const ValueId made = attend("attend", own[0], in.own);
+    return l.emit1("merge", ops::kMergeStates, {made}, Attrs::of(ops::MergeStatesAttrs{1, dtype}));
+  }
 
-  if (travels) {
-    l.push("push_qkv", {come, own[0], own[1], own[2], q, k, v}, [&](int r) {
-      std::vector<ops::Move> moves;
-      for (int n = 0; n < P && l.rows(r) > 0; ++n) {
-        const int peer = (r + n) % P;  // each rank begins with another one
-        for (int i = 0; i < 3; ++i) {
-          moves.push_back({.peer = peer,
-                           .src = kFirstSource + i,
-                           .dst = kFirstSource + 3 + i,
-                           .rows = l.rows(r),
-                           .dst_row = l.first_row(r),
-                           .heads = l.type(own[i]).shape[2]});
-        }
+  // Own rows come behind the guests' of all ranks: one call attends to all keys.
+  l.push("push_qkv", {come, own[0], own[1], own[2], q, k, v}, [&](int r) {
+    std::vector<ops::Move> moves;
+    const auto move = [&](int peer, int64_t rows, int64_t from, int64_t to) {
+      for (int i = 0; i < 3 && rows > 0; ++i) {
+        moves.push_back({.peer = peer,
+                         .src = kFirstSource + i,
+                         .dst = kFirstSource + 3 + i,
+                         .rows = rows,
+                         .src_row = from,
+                         .dst_row = to,
+                         .heads = l.type(own[i]).shape[2]});
       }
-      return moves;
-    });
-  }
-  ValueId made_own = kNoValue;
-  if (apart.own > 0) {
-    append("append_own", own[1], own[2], in.own.slots);
-    made_own = attend("attend_own", own[0], in.own);
-  }
-  if (!travels) {
-    return l.emit1("merge", ops::kMergeStates, {made_own},
-                   Attrs::of(ops::MergeStatesAttrs{1, dtype}));
-  }
+    };
+    for (int n = 0; n < P; ++n) move((r + n) % P, l.rows(r), 0, l.first_row(r));
+    move(r, apart.own, l.rows(r), guests.length());
+    return moves;
+  });
   l.close("wait_qkv", a.first, come, nth, {q, k, v},
-          [&](int from, int) { return l.rows(from) > 0; });
+          [&](int from, int to) { return l.rows(from) > 0 || (from == to && apart.own > 0); });
   append("append", k, v, in.guests.slots);
   const ValueId made = attend("attend", q, in.guests);
   l.push("push_states", {back, made, merged}, [&, heads = l.type(merged).shape[2]](int r) {
@@ -170,7 +169,7 @@ ValueId lower_keys_apart(std::span<Builder> builders, const SequenceLayout& gues
   });
   l.close("wait_states", a.first, back, nth, {merged}, [&](int, int to) { return l.rows(to) > 0; });
   std::vector<ValueId> states{merged};
-  if (apart.own > 0) states.push_back(made_own);
+  if (apart.own > 0) states.push_back(made);
   return l.emit1("merge", ops::kMergeStates, states, Attrs::of(ops::MergeStatesAttrs{P, dtype}));
 }
 

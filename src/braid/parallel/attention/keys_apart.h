@@ -16,7 +16,7 @@ namespace braid {
 // divided over ranks as any tokens are: rank r has even_part(T, P, r).
 //
 // A *guest* is a token that attends to keys on several ranks. A rank's further tokens are its own:
-// all their keys lie on the rank, and their attention runs while guests' queries travel.
+// all their keys lie on the rank, and one call attends for them and for all ranks' guests.
 struct KeysApart {
   int64_t sequences = 1;         // S
   int64_t slots = 0;             // K: the most keys of a sequence on a rank
@@ -51,8 +51,8 @@ struct HeldInputs {
 // Each rank's inputs that tell which keys the rank holds (ops/input_names.h).
 struct KeysApartInputs {
   ValueId held_slots = kNoValue;  // i32 [S, K]
-  HeldInputs guests;              // T: all ranks' guests
-  HeldInputs own;                 // T: this rank's rows; absent without own rows
+  HeldInputs guests;              // T: all ranks' guests, then this rank's own rows
+  HeldInputs own;                 // T: this rank's rows, in a step without guests
 };
 
 // On each rank: its tokens' q [shard, Hq * D], k and v [shard, Hkv * D], f32 or bf16, its cache,
@@ -74,7 +74,7 @@ struct KeysApartBuffers {
   int before = 0;
 };
 
-// Opens the buffers for attentions with these types of q and k (v as k), [shard, H * D], in a
+// Opens the buffers for attentions with these types of q and k (v as k), [all tokens, H * D], in a
 // single meeting that depends on the first value alone. [attentions]
 std::vector<KeysApartBuffers> open_keys_apart(
     std::span<Builder> builders, const SequenceLayout& guests, ValueId first, int64_t head_dim,

@@ -38,7 +38,7 @@ void check_merge(int parts, int64_t D) {
   });
   constexpr int64_t kOwn = 4, kAll = kRows + kOwn;  // with rows of the rank's own behind
   std::vector<float> own(states);
-  own.resize(static_cast<size_t>(kAll * kHeads * (D + 2)), 1);
+  own.resize(states.size() + static_cast<size_t>(kOwn * kHeads * (D + 2)), 1);
   for (DType dtype : {DType::f32, DType::bf16}) {
     for (int64_t live : {0, 3, 5, 8, 9}) {
       const bool with_own = live > kRows || live == 3;
@@ -51,7 +51,7 @@ void check_merge(int parts, int64_t D) {
       if (with_own) {
         in.push_back(
             make_view(const_cast<std::byte*>(reinterpret_cast<const std::byte*>(own.data())),
-                      DType::f32, {1, kAll, kHeads, D + 2}));
+                      DType::f32, {1, parts * kRows + kOwn, kHeads, D + 2}));
       }
       const std::vector<TensorView> out = {make_view(want.data(), dtype, out_shape)};
       Op op;
@@ -66,7 +66,7 @@ void check_merge(int parts, int64_t D) {
       const DeviceBuffer<int64_t> queries(std::vector<int64_t>{live});
       merge_states(
           {.states = make_view(reinterpret_cast<std::byte*>(from.data()), DType::f32, shape),
-           .own = with_own ? from_own.data() : nullptr,
+           .own = with_own ? from_own.data() + (parts - 1) * kRows * kHeads * (D + 2) : nullptr,
            .out = make_view(to.data(), dtype, out_shape),
            .queries = queries.data(),
            .parts = parts},
