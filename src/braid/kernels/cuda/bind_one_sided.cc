@@ -7,7 +7,7 @@
 #include "braid/kernels/cuda/comm/pull_order.h"
 #include "braid/kernels/cuda/comm/push_config.h"
 #include "braid/kernels/cuda/register.h"
-#include "braid/kernels/cuda/sequence_views.h"
+#include "braid/kernels/cuda/transfer_pieces.h"
 #include "braid/ops/one_sided.h"
 
 namespace braid::cuda {
@@ -26,11 +26,10 @@ class Transfers {
       : call_(args.call),
         comm_(comm),
         put_(put),
-        whole_(args.whole_batch),
+        pieces_(args.call, comm.endpoint(), put, args.whole_batch),
         by_stream_(args.by_stream),
         ahead_(args.words),
         beside_(args.beside),
-        tag_(comm.endpoint().tag(put ? "push" : "pull")),
         config_(put ? choose(describe(args.beside.computes), args.device.num_sms) : PushConfig{}) {
     const auto& attrs = call_.attrs<ops::MoveAttrs>();
     asked_.peers = attrs.peers();  // peers left over at the end are only told
@@ -51,10 +50,10 @@ class Transfers {
   Transfers& operator=(const Transfers&) = delete;
 
   void launch(const uint32_t* arrivals, const LaunchContext& context) {
-    count();
+    pieces_.count();
     if (config_.ctas > 0) {
       std::vector<fabric::LinkProxy::Piece> pieces;
-      for (int peer : asked_.peers) append_pieces(peer, pieces);
+      for (int peer : asked_.peers) pieces_.append(peer, pieces);
       auto* const ended = reinterpret_cast<uint32_t*>(ended_->data());
       return comm_.store({std::move(pieces), asked_.peers, ended, config_.ctas}, arrivals,
                          early_if_alone(context, beside_));
@@ -86,60 +85,19 @@ class Transfers {
     return desc;
   }
 
-  void count() const {
-    fabric::DeviceEndpoint& e = comm_.endpoint();
-    for (const ops::Move& move : moves()) {
-      const TensorView& src = call_.in[move.src];
-      const int64_t elems = move.elems(src.shape[3]) * sequences_of(call_, src, whole_);
-      e.traffic().add(tag_, put_ ? fabric::Verb::put : fabric::Verb::get,
-                      e.link(e.rank(), move.peer), bytes_of(src.dtype, elems));
-    }
-  }
-
   void set_pieces(size_t job) {
     std::vector<fabric::LinkProxy::Piece> pieces;
-    append_pieces(asked_.peers[job], pieces);
+    pieces_.append(asked_.peers[job], pieces);
     asked_.jobs[job]->set(pieces);
-  }
-
-  void append_pieces(int peer, std::vector<fabric::LinkProxy::Piece>& pieces) const {
-    for (const ops::Move& move : moves()) {
-      if (move.peer != peer) continue;
-      const TensorView& src = call_.in[move.src];
-      for (int64_t b = 0; b < sequences_of(call_, src, whole_); ++b) {
-        pieces.push_back(piece_of(move, b));
-      }
-    }
-  }
-
-  fabric::LinkProxy::Piece piece_of(const ops::Move& move, int64_t b) const {
-    const TensorView& src = call_.in[move.src];
-    const TensorView& dst = call_.in[move.dst];
-    const int64_t element = bytes_of(src.dtype, 1);
-    const Strides s = strides_of(src), d = strides_of(dst);
-    fabric::LinkProxy::Piece piece{
-        .dst = at(dst, move.dst_row, move.dst_head) + b * d.batch * element,
-        .src = at(src, move.src_row, move.src_head) + b * s.batch * element,
-        .block = {.row_bytes = move.heads * src.shape[3] * element,
-                  .rows = move.rows,
-                  .dst_stride = d.token * element,
-                  .src_stride = s.token * element}};
-    if (piece.block.packed()) piece.block = {.row_bytes = piece.block.bytes()};
-    // The peer's side lies at the offset of this rank's own copy.
-    std::byte* const local = put_ ? piece.dst : const_cast<std::byte*>(piece.src);
-    const auto place = comm_.endpoint().place(local);
-    BRAID_CHECK(place, "{}: the arena is no symmetric memory", call_.op->def->kind);
-    std::byte* const remote = comm_.endpoint().transfer_end(*place, move.peer);
-    put_ ? piece.dst = remote : piece.src = remote;
-    return piece;
   }
 
   const OpCall& call_;
   const OneSidedComm& comm_;
-  const bool put_, whole_, by_stream_;
+  const bool put_;
+  const TransferPieces pieces_;
+  const bool by_stream_;
   const LaunchWords* const ahead_;  // perhaps for the next pull
   const Beside beside_;
-  const fabric::Tag tag_;
   const PushConfig config_;
   std::unique_ptr<DeviceMemory> ended_;  // of stores
   OneSidedComm::Transfers asked_;
@@ -196,6 +154,7 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   add(ops::kPull, bind_pull);
   add(ops::kPush, bind_push);
   add(ops::kSync, bind_sync);
+  add_exchanges(table, comm);
   // With ranks on the same GPU, a rank's words have held up another rank's awaited work.
   table.set_streams_wait(has_queues_for_words() && !comm.endpoint().verbs().shares_gpu);
   table.set_goes_ahead([&comm](const ops::MoveAttrs& before, const ops::MoveAttrs& pull) {

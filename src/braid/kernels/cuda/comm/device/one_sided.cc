@@ -6,6 +6,7 @@
 #include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 #include "braid/fabric/group.h"
+#include "braid/kernels/cuda/comm/device/exchange_rows.h"
 #include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
 #include "braid/kernels/cuda/comm/device/push_rows.h"
 
@@ -53,6 +54,7 @@ OneSidedComm::OneSidedComm(fabric::DeviceEndpoint& endpoint, std::span<const Mes
   load_kernel(sync_kernel_of());
   load_kernel(transfer_kernel_of());
   load_kernel(push_rows_kernel_of());
+  load_exchanges();
   const auto ready = endpoint.allocate<fabric::Signal>(world, "sp.ready");
   for (int p = 0; p < world; ++p) {
     endpoint.signal(ready.at(endpoint.rank()), p, fabric::SignalOp::set, 1, sync_tag_);
@@ -132,9 +134,8 @@ uint32_t* OneSidedComm::counter_at(const uint32_t* arrivals, int peer) const {
   return at + endpoint_.rank() * kCounterWords;
 }
 
-void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
-                         const LaunchContext& context) const {
-  PushRowsParams p{.ended = stores.ended, .early = context.pdl};
+PushRowsParams OneSidedComm::params(const Stores& stores, const uint32_t* arrivals) const {
+  PushRowsParams p{.ended = stores.ended, .early = false};
   BRAID_CHECK(stores.pieces.size() <= kMaxPushPieces, "{} pieces", stores.pieces.size());
   constexpr int64_t kWord = sizeof(uint4);
   for (const fabric::LinkProxy::Piece& piece : stores.pieces) {
@@ -147,8 +148,44 @@ void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
                                 .rows = static_cast<uint32_t>(block.rows)};
   }
   for (int peer : stores.peers) p.arrivals[p.num_peers++] = counter_at(arrivals, peer);
+  return p;
+}
+
+void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
+                         const LaunchContext& context) const {
+  PushRowsParams p = params(stores, arrivals);
+  p.early = context.pdl;
   launch_kernel(context, push_rows_kernel_of(), dim3(stores.ctas), dim3(kPushThreads), 0,
                 view(transfer_tag_), p);
+}
+
+ExchangeParams OneSidedComm::params(const Exchange& exchange) const {
+  ExchangeParams p{.push = params(exchange.stores, exchange.arrivals),
+                   .peer = {},
+                   .shares = {},
+                   .pushers = exchange.pushers,
+                   .arrivals = exchange.arrivals,
+                   .expected = {}};
+  for (int i = 0; i < p.push.num_pieces; ++i) {
+    const int peer = exchange.peer_of_piece.at(i);
+    p.peer[i] = static_cast<int8_t>(peer);
+    p.shares[peer] += shares_of_piece(i, p.push.num_pieces, p.pushers);
+  }
+  for (size_t from = 0; from < exchange.expected.size(); ++from) {
+    p.expected[from] = static_cast<uint32_t>(exchange.expected[from]);
+  }
+  return p;
+}
+
+// Waits are a sync's, and reports name it.
+void OneSidedComm::exchange(const Exchange& exchange, const MergeStatesParams& merge,
+                            const LaunchContext& context) const {
+  exchange_and_merge(view(sync_tag_), params(exchange), exchange.stores.ctas, merge, context);
+}
+
+void OneSidedComm::exchange(const Exchange& exchange, const KeepRowsArgs& keep,
+                            const LaunchContext& context) const {
+  exchange_and_keep(view(sync_tag_), params(exchange), exchange.stores.ctas, keep, context);
 }
 
 }  // namespace braid::cuda

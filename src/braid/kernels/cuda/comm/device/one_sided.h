@@ -21,6 +21,11 @@
 // (LaunchContext::pdl) only where no other stream has work: such a kernel holds SMs meanwhile.
 namespace braid::cuda {
 
+struct ExchangeParams;
+struct KeepRowsArgs;
+struct MergeStatesParams;
+struct PushRowsParams;
+
 // A rank's place of a group's meetings, in symmetric memory.
 struct MeetingPoint {
   uint32_t epoch = 0;             // own: meetings so far
@@ -74,6 +79,20 @@ class OneSidedComm {
   };
   void store(const Stores& stores, const uint32_t* arrivals, const LaunchContext& context) const;
 
+  // Stores as above, waits for `expected` arrivals here, and merges states or keeps rows: a single
+  // kernel (exchange_rows.h).
+  struct Exchange {
+    Stores stores;                       // `ended` has a zero for each peer
+    std::vector<int> peer_of_piece;      // [pieces] among the peers
+    int pushers = 0;                     // CTAs that store
+    const uint32_t* arrivals = nullptr;  // counters
+    std::vector<int64_t> expected;       // [world]
+  };
+  void exchange(const Exchange& exchange, const MergeStatesParams& merge,
+                const LaunchContext& context) const;
+  void exchange(const Exchange& exchange, const KeepRowsArgs& keep,
+                const LaunchContext& context) const;
+
  private:
   // This rank's counter at a peer, to which a kernel is going to add.
   uint32_t* counter_at(const uint32_t* arrivals, int peer) const;
@@ -82,6 +101,8 @@ class OneSidedComm {
     PerStream<fabric::SymBuf<MeetingPoint>> points;
   };
   CommView view(fabric::Tag tag) const;
+  PushRowsParams params(const Stores& stores, const uint32_t* arrivals) const;
+  ExchangeParams params(const Exchange& exchange) const;
 
   fabric::DeviceEndpoint& endpoint_;
   std::vector<Group> groups_;

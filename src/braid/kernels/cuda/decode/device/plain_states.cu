@@ -1,5 +1,5 @@
 #include "braid/base/error.h"
-#include "braid/kernels/cuda/decode/device/plain.cuh"
+#include "braid/kernels/cuda/decode/device/merge_states.cuh"
 #include "braid/kernels/cuda/decode/device/states.h"
 #include "braid/kernels/cuda/ptx/barrier.h"
 
@@ -80,81 +80,6 @@ void launch_for_cache(const Args& args, int queries, DType cache, LaunchContext 
   }
 }
 
-// The states of a query and head in some parts: O' of part p begins at o + p * o_step, and l and m
-// are at p * step.
-struct Parts {
-  const float* o;
-  const float* l;
-  const float* m;
-  int64_t o_step;
-  int64_t step;
-  int count;
-};
-
-constexpr int kColumns = 4;  // of a lane, kPlainLanes apart
-
-// Some columns of the merged state; all columns have the same l and m.
-struct Merged {
-  float o[kColumns] = {};
-  float l = 0;
-  float m = -INFINITY;
-};
-
-// Columns of the merged state from `first` on, by parts in order. Loads of kTogether parts are
-// under way together.
-__device__ Merged merge(const Parts& parts, int D, int first) {
-  constexpr int kTogether = 8;
-  Merged sum;
-  for (int begin = 0; begin < parts.count; begin += kTogether) {
-    float m[kTogether], l[kTogether], o[kTogether][kColumns];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int64_t p = begin + i;
-      const bool live = p < parts.count;
-      m[i] = live ? __ldcg(parts.m + p * parts.step) : -INFINITY;
-      l[i] = live ? __ldcg(parts.l + p * parts.step) : 0.f;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int d = first + c * kPlainLanes;
-        o[i][c] = live && d < D ? __ldcg(parts.o + p * parts.o_step + d) : 0.f;
-      }
-    }
-    const float before = sum.m;
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) sum.m = fmaxf(sum.m, m[i]);
-    const auto weight = [&](float of) { return of == -INFINITY ? 0.f : expf(of - sum.m); };
-    sum.l *= weight(before);
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) sum.o[c] *= weight(before);
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (m[i] == -INFINITY) continue;  // its l and O' may be anything
-      sum.l += weight(m[i]) * l[i];
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) sum.o[c] += weight(m[i]) * o[i][c];
-    }
-  }
-  return sum;
-}
-
-// Writes the merged state of a query and head, or its result.
-template <class Out>
-__device__ void write_merged(const Parts& parts, int D, bool finish, Out* to) {
-  const int lane = static_cast<int>(threadIdx.x) % kPlainLanes;
-  for (int first = lane; first < D; first += kColumns * kPlainLanes) {
-    const Merged sum = merge(parts, D, first);
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int d = first + c * kPlainLanes;
-      const float result = sum.l > 0 ? sum.o[c] / sum.l : 0.f;
-      if (d < D) to[d] = Out(finish ? result : sum.o[c]);
-    }
-    if (finish || first > 0) continue;
-    to[D] = Out(sum.l);
-    to[D + 1] = Out(sum.m);
-  }
-}
-
 // The query and head of this warp.
 __device__ int64_t warp_row() {
   return static_cast<int64_t>(blockIdx.x) * kPlainWarps +
@@ -168,36 +93,13 @@ void launch_rows(LaunchContext context, Kernel kernel, int64_t rows, Args... arg
                 dim3(kPlainLanes * kPlainWarps), 0, args...);
 }
 
-struct MergeArgs {
-  const float* states;     // [parts, n, heads, D + 2]
-  const float* own;        // [N, heads, D + 2] or null
-  const int64_t* queries;  // null: all
-  int rows;                // N
-  int merged;              // n
-  int heads;
-  int D;
-  int parts;
-  bool finish;
-};
-
 template <class Out>
 __global__ __launch_bounds__(kPlainLanes* kPlainWarps) void merge_states_kernel(
     const __grid_constant__ MergeArgs a, Out* out) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
   const int64_t row = warp_row();
-  const int64_t live = a.queries ? min(static_cast<int64_t>(a.rows), *a.queries) : a.rows;
-  if (row >= live * a.heads) return;
-  const int64_t merged = static_cast<int64_t>(a.merged) * a.heads;
-  const float* o = (row < merged ? a.states : a.own) + row * (a.D + 2);
-  const int64_t step = merged * (a.D + 2);
-  write_merged({.o = o,
-                .l = o + a.D,
-                .m = o + a.D + 1,
-                .o_step = step,
-                .step = step,
-                .count = row < merged ? a.parts : 1},
-               a.D, a.finish, out + row * (a.finish ? a.D : a.D + 2));
+  if (row < merge_rows(a)) merge_row(a, row, out);
 }
 
 struct PackArgs {
@@ -261,17 +163,7 @@ void plain_states(const StateParams& p, LaunchContext context) {
 }
 
 void merge_states(const MergeStatesParams& p, LaunchContext context) {
-  const int64_t heads = p.states.shape[2], D = p.states.shape[3] - 2;
-  const MergeArgs args = {
-      .states = p.states.as<const float>(),
-      .own = p.own,
-      .queries = p.queries,
-      .rows = static_cast<int>(p.out.shape.elems() / (heads * (p.finish ? D : D + 2))),
-      .merged = static_cast<int>(p.states.shape[1] / p.parts),
-      .heads = static_cast<int>(heads),
-      .D = static_cast<int>(D),
-      .parts = p.parts,
-      .finish = p.finish};
+  const MergeArgs args = merge_args(p);
   const auto launch = [&]<class Out>(Out* out) {
     launch_rows(context, merge_states_kernel<Out>, int64_t{args.rows} * args.heads, args, out);
   };
