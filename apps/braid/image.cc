@@ -189,7 +189,7 @@ void run(ImageOptions o) {
   const ImageResult result = pipeline.generate(request);
   progress.clear();
   if (!pipeline.priced().empty()) {
-    print_remarks({choice_remark(pipeline.mesh(), pipeline.schedule())});
+    print_remarks({choice_remark(pipeline.mesh(), pipeline.schedule(), pipeline.text_rows())});
   }
   print_remarks(result.remarks);
   if (!result.complete) throw Interrupted();
@@ -200,6 +200,7 @@ void run(ImageOptions o) {
                                  pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,
                                  result.decode_bytes));
     report.update({{"schedule", pipeline.schedule()},
+                   {"text_rows", to_string(pipeline.text_rows())},
                    {"priced", pipeline.priced()},
                    {"vae_tiling", pipeline.tiled()}});
     print(json_text(report) + "\n");

@@ -62,6 +62,12 @@ void PictureOptions::add_to(CLI::App& command) {
                       "auto: the fastest by simulation",
                       what))
       ->group(kRanks);
+  command
+      .add_option(
+          "--text-rows", text_rows,
+          "with --sp: text tokens in shares, split; whole on each rank, replicated; or auto: "
+          "the faster by simulation (default: split, with --sp auto auto)")
+      ->group(kRanks);
   command.add_option("--ranks", ranks, "with --sp: ranks (default: one for each GPU of --device)")
       ->group(kRanks);
   degrees.add_to(command, "with --sp: ");
@@ -126,14 +132,31 @@ void PictureOptions::check_ranks(int groups) const {
     }
     return;
   }
-  for (const char* option : {"--ranks", "--machines", "--schedule", "--link-gbps", "--link-us",
-                             "--torus-degree", "--ulysses-degree", "--ring-degree"}) {
+  for (const char* option : {"--ranks", "--machines", "--schedule", "--text-rows", "--link-gbps",
+                             "--link-us", "--torus-degree", "--ulysses-degree", "--ring-degree"}) {
     const std::string_view name = option;
     if (!given(option) || (name == "--ranks" && (ranks == 0 || ranks == groups))) continue;
     if (name.starts_with("--link") && groups == 2) continue;  // ranks divide the decoding
     fail(ErrorCode::kInvalidArgument,
          "{} goes with --sp, which names how ranks divide the tokens of {}s", name, what);
   }
+}
+
+std::optional<TextRows> PictureOptions::wanted_text_rows() const {
+  const bool priced = sp == "auto" || schedule == "auto";
+  const std::string rows = !text_rows.empty() ? text_rows : sp == "auto" ? "auto" : "split";
+  for (const TextRows text : kTextRows) {
+    if (rows == to_string(text)) return text;
+  }
+  if (rows != "auto") {
+    fail(ErrorCode::kInvalidArgument, "--text-rows is {}, wanted is split, replicated or auto",
+         rows);
+  }
+  if (!priced) {
+    fail(ErrorCode::kInvalidArgument,
+         "--text-rows auto prices steps: wanted is --sp auto or --schedule auto beside it");
+  }
+  return {};
 }
 
 void PictureOptions::check_device(const DeviceSpec& chosen) const {
@@ -184,6 +207,7 @@ PipelineConfig PictureOptions::config(int groups) const {
     config.sp = engine.sp->mode;
     config.choose_sp = !config.sp;
     config.degrees = engine.sp->degrees;
+    config.text = wanted_text_rows();
     config.topology = topology_of(engine.links, engine.tp);
   }
   return config;
@@ -279,9 +303,11 @@ Json memory_report(const std::optional<PipelineMemory>& memory) {
           {"options", memory->options}};
 }
 
-std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule) {
+std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule,
+                          TextRows text) {
   if (!mesh) return "auto: one rank";
-  return fmt::format("auto: {}, {}, {}", to_string(mesh->mode), to_string(mesh->degrees), schedule);
+  return fmt::format("auto: {}, {}, {}, text {}", to_string(mesh->mode), to_string(mesh->degrees),
+                     schedule, to_string(text));
 }
 
 Json drawing_report(const PictureOptions& o, const PipelineConfig& config,

@@ -34,7 +34,7 @@ struct PictureOptions {
   int threads = 0;
   bool strict = false, vae_tiling = false;
   bool json = false;
-  std::string sp, machines, schedule = "sequence_parallel";
+  std::string sp, text_rows, machines, schedule = "sequence_parallel";
   int ranks = 0;
   std::optional<int> cfg_ranks;
   double link_gbps = 0, link_us = 0;
@@ -64,6 +64,8 @@ struct PictureOptions {
   // device.
   void check_ranks(int groups) const;
   void check_device(const DeviceSpec& device) const;
+  // By --text-rows; none: auto.
+  std::optional<TextRows> wanted_text_rows() const;
 
   const CLI::App* command_ = nullptr;
 };
@@ -82,7 +84,8 @@ void say_memory(const PipelineMemory& memory, const DeviceSpec& device, Progress
 nlohmann::ordered_json memory_report(const std::optional<PipelineMemory>& memory);
 
 // How `auto` divides a step.
-std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule);
+std::string choice_remark(const std::optional<SequenceMesh>& mesh, const std::string& schedule,
+                          TextRows text);
 
 // The model, ranks and times of a drawing.
 nlohmann::ordered_json drawing_report(

@@ -162,7 +162,8 @@ void run(VideoOptions o) {
   progress.clear();
   if (!pipeline.priced().empty()) {
     print_remarks(
-        {fmt::format("{}, {} cfg ranks", choice_remark(pipeline.mesh(), pipeline.schedule()),
+        {fmt::format("{}, {} cfg ranks",
+                     choice_remark(pipeline.mesh(), pipeline.schedule(), pipeline.text_rows()),
                      pipeline.cfg_ranks())});
   }
   print_remarks(result.remarks);
@@ -188,6 +189,7 @@ void run(VideoOptions o) {
                                  pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,
                                  result.decode_bytes));
     report.update({{"schedule", pipeline.schedule()},
+                   {"text_rows", to_string(pipeline.text_rows())},
                    {"vae_tiling", pipeline.tiled()},
                    {"priced", pipeline.priced()},
                    {"memory", memory_report(result.memory)}});

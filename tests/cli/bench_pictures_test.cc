@@ -196,8 +196,9 @@ TEST_F(SimulatedStepsTest, PricesAreThoseOfAuto) {
                       "axes_dims_rope": [4, 4, 8]},
       "vae": {"latent_channels": 4, "block_out_channels": [8, 8, 8, 8], "norm_num_groups": 4}})");
   tiny = " --random-weights " + path("flux.json") + " --size ";
-  const Outcome o = braid("image" + tiny + "64x64 --steps 1 --text-tokens 5 --device cpu -t 1" +
-                          " --ranks 2 --machines 2x1 --sp auto --json -o " + path("a.png"));
+  const Outcome o =
+      braid("image" + tiny + "64x64 --steps 1 --text-tokens 5 --device cpu -t 1" +
+            " --ranks 2 --machines 2x1 --sp auto --text-rows split --json -o " + path("a.png"));
   ASSERT_EQ(o.status, 0) << o.err;
   std::vector<std::string> priced = Json::parse(o.out)["priced"];
   const Json size = simulated("image" + tiny + "64 --text-tokens 5 --profile cpu-1 --machines 2x1")

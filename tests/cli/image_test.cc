@@ -71,6 +71,12 @@ TEST_F(ImageTest, ReportsTheBytesThatRanksSend) {
   const int64_t rows = 8 + (16 / 4 * 8 / 4), attentions = 1 + 3;
   EXPECT_EQ(sent["step"], 2 * rows * (2 * 3 * 24) * 4 * attentions);
   EXPECT_GT(sent["decode"], 0);
+  // With text on each rank no text's keys, but text's results.
+  const json whole =
+      json::parse(braid(run + " --sp ring --ranks 3 -t 1 --text-rows replicated").out);
+  EXPECT_EQ(whole["text_rows"], "replicated");
+  EXPECT_EQ(whole["sent_bytes"]["step"],
+            2 * ((rows - 8) * (2 * 3 * 24) + 8 * (3 * 24)) * 4 * attentions);
 }
 
 TEST_F(ImageTest, LossyFiles) {
@@ -178,8 +184,12 @@ TEST_F(ImageTest, MistakesGetOneLine) {
   expect_refused("image" + kGuided + small + " -p x --ranks 2", 2, "--ranks goes with --sp");
   expect_refused("image" + kGuided + small + " -p x --sp ulysses --ranks 4", 2, "2 query heads");
   expect_refused("image" + kGuided + small + " -p x --sp rings --ranks 2", 2, "'rings'");
+  const std::string ring = "image" + kGuided + small + " -p x --sp ring --ranks 2 --text-rows ";
+  expect_refused(ring + "whole", 2, "--text-rows is whole, wanted is split, replicated or auto");
+  expect_refused(ring + "auto", 2, "wanted is --sp auto or --schedule auto");
   expect_refused("image" + kGuided + small + " -p x --dtype fp16", 2, "bf16, f16 or f32");
-  for (const char* option : {"--schedule overlap", "--link-gbps 5", "--ulysses-degree 2"}) {
+  for (const char* option :
+       {"--schedule overlap", "--link-gbps 5", "--ulysses-degree 2", "--text-rows split"}) {
     const std::string text = option;
     expect_refused("image" + kGuided + small + " -p x " + text, 2,
                    text.substr(0, text.find(' ')) + " goes with --sp");

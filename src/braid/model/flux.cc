@@ -90,9 +90,13 @@ class Step : Writer {
     ValueId text = b_.input("text", {dtype_, {s_.batch * s_.text, C_}});
     ValueId image = linear("x_embedder", latents, C_);
     for (int64_t i = 0; i < c_.blocks; ++i) block(i, text, image);
-    ValueId x = ops::concat_rows(b_, {text, image}, s_.batch);
-    for (int64_t i = 0; i < c_.single_blocks; ++i) x = single_block(i, x);
-    x = ops::take_rows(b_, x, {.batch = s_.batch, .begin = s_.text, .rows = s_.image});
+    std::vector<ValueId> rows = {text, image};
+    if (!s_.apart) rows = {ops::concat_rows(b_, rows, s_.batch)};
+    for (int64_t i = 0; i < c_.single_blocks; ++i) single_block(i, rows);
+    ValueId x = rows.back();
+    if (!s_.apart) {
+      x = ops::take_rows(b_, x, {.batch = s_.batch, .begin = s_.text, .rows = s_.image});
+    }
     x = norm(x, columns_.last + C_, columns_.last);
     return b_.finish({linear("proj_out", x, c_.in_channels, DType::f32)});
   }
@@ -125,19 +129,27 @@ class Step : Writer {
     return add(x, y, column + (2 * C_));
   }
 
-  ValueId single_block(int64_t i, ValueId x) {
+  // Over [text, image] in one part or two.
+  void single_block(int64_t i, std::vector<ValueId>& x) {
     const std::string name = fmt::format("single_transformer_blocks.{}", i);
     const auto scope = b_.scope(name);
     const int64_t column = columns_.single(i);
-    const ValueId y = norm(x, column, column + C_);
-    Heads h = heads(name + ".attn", {"to_q", "to_k", "to_v"}, "", y);
-    rotate(h, s_.text);
-    const ValueId o =
-        ops::dense_attention(b_, {.q = {h.q}, .k = {h.k}, .v = {h.v}}, attention())[0];
-    const ValueId hidden =
-        ops::unary(b_, linear(name + ".proj_mlp", y, 4 * C_), ops::UnaryFunction::gelu_tanh);
-    const ValueId out = linear(name + ".proj_out", ops::concat_columns(b_, {o, hidden}), C_);
-    return add(x, out, column + (2 * C_));
+    std::vector<ValueId> y;
+    ops::DenseAttentionInputs in;
+    for (const ValueId part : x) {
+      y.push_back(norm(part, column, column + C_));
+      Heads h = heads(name + ".attn", {"to_q", "to_k", "to_v"}, "", y.back());
+      if (part == x.back()) rotate(h, s_.apart ? 0 : s_.text);
+      in.q.push_back(h.q), in.k.push_back(h.k), in.v.push_back(h.v);
+    }
+    const auto o = ops::dense_attention(b_, in, attention());
+    for (size_t part = 0; part < x.size(); ++part) {
+      const ValueId hidden = ops::unary(b_, linear(name + ".proj_mlp", y[part], 4 * C_),
+                                        ops::UnaryFunction::gelu_tanh);
+      const ValueId out =
+          linear(name + ".proj_out", ops::concat_columns(b_, {o[part], hidden}), C_);
+      x[part] = add(x[part], out, column + (2 * C_));
+    }
   }
 
   // A stream's queries, keys and values; queries and keys normalized by head.

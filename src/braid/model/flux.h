@@ -59,6 +59,9 @@ struct FluxShape {
   int64_t batch = 1;  // B
   int64_t text = 0;   // Lt, tokens
   int64_t image = 0;  // Li, tokens
+  // Text and image rows stay apart in single blocks, too, which costs launches: ranks may then hold
+  // whole text beside a part of the image.
+  bool apart = false;
   bool operator==(const FluxShape&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "braid/parallel/attention_parallel.h"
 
+#include <algorithm>
+
 #include "braid/ops/attention.h"
 #include "braid/ops/dense_attention.h"
 #include "braid/ops/input_names.h"
@@ -18,9 +20,10 @@ bool AttentionLowering::lower(const Op& op, int index) {
     plan_.tokens->apart ? lower_apart(op, index) : lower_kept(op, index);
     return true;
   }
+  const auto divided = [&](ValueId id) { return made_.placed(made_.mapped(id)).is_shard(0); };
   const bool dense = plan_.rows && plan_.rows->mesh.ranks() == plan_.P &&
                      op.def == &ops::kDenseAttention &&
-                     made_.placed(made_.mapped(op.inputs[0])).is_shard(0);
+                     std::ranges::any_of(queries_of(op), divided);
   if (dense) lower_rows(op, index);
   return dense;
 }
@@ -101,35 +104,57 @@ void AttentionLowering::lower_rows(const Op& op, int index) {
   }
   const ValueType& q = logical_.value(op.inputs[0]).type;
   const ValueType& k = logical_.value(op.inputs[a.first_key()]).type;
-  const SequenceAttention attention{
-      .q_heads = q.shape[1] / a.head_dim,
-      .kv_heads = k.shape[1] / a.head_dim,
-      .head_dim = a.head_dim,
-      .dtype = q.dtype,
-      .scale = a.scale,
-      .window_right = a.causal ? 0 : -1,
-      .q = layout_of(op, std::span(op.inputs).first(a.first_key())),
-      .kv = layout_of(op, std::span(op.inputs).subspan(a.first_key(), a.kv_parts))};
+  const auto q_parts = queries_of(op);
+  const auto kv_parts = std::span(op.inputs).subspan(a.first_key(), a.kv_parts);
+  const size_t whole_q = whole_parts(q_parts), whole_kv = whole_parts(kv_parts);
+  const int64_t joint_q = rows_of(q_parts.first(whole_q));
+  const int64_t joint_kv = rows_of(kv_parts.first(whole_kv));
+  const SequenceAttention attention{.q_heads = q.shape[1] / a.head_dim,
+                                    .kv_heads = k.shape[1] / a.head_dim,
+                                    .head_dim = a.head_dim,
+                                    .dtype = q.dtype,
+                                    .scale = a.scale,
+                                    .window_right = a.causal ? 0 : -1,
+                                    .q = layout_of(op, q_parts.subspan(whole_q), joint_q),
+                                    .kv = layout_of(op, kv_parts.subspan(whole_kv), joint_kv),
+                                    .joint_q = joint_q,
+                                    .joint_kv = joint_kv};
   std::vector<Builder> builders = made_.begin_builders(op);
   AttentionInputs in;
   for (Builder& b : builders) {
-    const auto join = [&](size_t first, int parts, int64_t rows) {
+    const auto join = [&](size_t first, size_t parts, int64_t rows) {
+      if (parts == 0) return kNoValue;
       std::vector<ValueId> values;
-      for (int i = 0; i < parts; ++i) values.push_back(made_.mapped(op.inputs[first + i]));
+      for (size_t i = 0; i < parts; ++i) values.push_back(made_.mapped(op.inputs[first + i]));
       return b.op1(ops::kJoinSequence, Attrs::of(ops::JoinSequenceAttrs{a.head_dim, rows}), values);
     };
-    in.q = join(0, a.q_parts, attention.q.max_rows());
-    in.k = join(a.first_key(), a.kv_parts, attention.kv.max_rows());
-    in.v = join(a.first_value(), a.kv_parts, attention.kv.max_rows());
+    const size_t key = a.first_key(), value = a.first_value();
+    in.q = join(whole_q, q_parts.size() - whole_q, attention.q.max_rows());
+    in.k = join(key + whole_kv, kv_parts.size() - whole_kv, attention.kv.max_rows());
+    in.v = join(value + whole_kv, kv_parts.size() - whole_kv, attention.kv.max_rows());
+    in.joint_q = join(0, whole_q, joint_q);
+    in.joint_k = join(key, whole_kv, joint_kv);
+    in.joint_v = join(value, whole_kv, joint_kv);
   }
   in.first = made_.mapped(begins_with(logical_, op.scope));
-  const ValueId o = lower_attention(builders, attention, plan_.rows->mesh, in, division_).o;
+  const AttentionOutputs made =
+      lower_attention(builders, attention, plan_.rows->mesh, in, division_);
   std::vector<ValueId> out;
   for (size_t r = 0; r < builders.size(); ++r) {
-    ops::CutSequenceAttrs cut;
-    const auto rows = [&](ValueId q) { return made_.placed(made_.mapped(q)).parts[r].size(); };
-    for (int i = 0; i < a.q_parts; ++i) cut.rows.push_back(rows(op.inputs[i]));
-    out = builders[r].op(ops::kCutSequence, Attrs::of(cut), {o});
+    out.clear();
+    const auto cut = [&](ValueId o, std::span<const ValueId> parts) {
+      if (parts.empty()) return;
+      ops::CutSequenceAttrs rows;
+      for (const ValueId part : parts) {
+        const Placement& placed = made_.placed(made_.mapped(part));
+        rows.rows.push_back(placed.is_shard() ? placed.parts[r].size()
+                                              : logical_.value(part).type.shape[0]);
+      }
+      const auto values = builders[r].op(ops::kCutSequence, Attrs::of(rows), {o});
+      out.insert(out.end(), values.begin(), values.end());
+    };
+    cut(made.joint_o, q_parts.first(whole_q));
+    cut(made.o, q_parts.subspan(whole_q));
   }
   made_.end_builders(builders, index);
   for (size_t i = 0; i < out.size(); ++i) {
@@ -137,11 +162,34 @@ void AttentionLowering::lower_rows(const Op& op, int index) {
   }
 }
 
-SequenceLayout AttentionLowering::layout_of(const Op& op, std::span<const ValueId> parts) const {
+std::span<const ValueId> AttentionLowering::queries_of(const Op& op) {
+  return std::span(op.inputs).first(op.attrs.as<ops::DenseAttentionAttrs>().first_key());
+}
+
+size_t AttentionLowering::whole_parts(std::span<const ValueId> parts) const {
+  const auto divided = [&](ValueId id) { return !made_.placed(made_.mapped(id)).is_replicated(); };
+  return static_cast<size_t>(std::ranges::find_if(parts, divided) - parts.begin());
+}
+
+int64_t AttentionLowering::rows_of(std::span<const ValueId> parts) const {
+  int64_t rows = 0;
+  for (const ValueId id : parts) rows += logical_.value(id).type.shape[0];
+  return rows;
+}
+
+SequenceLayout AttentionLowering::layout_of(const Op& op, std::span<const ValueId> parts,
+                                            int64_t first) const {
   std::vector<Placement> placements;
   for (ValueId id : parts) placements.push_back(made_.placed(made_.mapped(id)));
-  if (auto layout = joined_layout(placements)) return *std::move(layout);
-  fail(ErrorCode::kUnsupported, "attention at '{}': whole rows beside divided ones", op.scope);
+  auto layout = joined_layout(placements);
+  if (!layout || layout->ranks.empty()) {
+    fail(ErrorCode::kUnsupported, "attention at '{}': wanted are whole rows, then divided ones",
+         op.scope);
+  }
+  for (auto& runs : layout->ranks) {
+    for (SequenceRun& run : runs) run.position += first;
+  }
+  return *std::move(layout);
 }
 
 }  // namespace braid

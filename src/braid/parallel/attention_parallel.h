@@ -28,10 +28,15 @@ class AttentionLowering {
   void lower_kept(const Op& op, int index);
   // With queries that go to the keys.
   void lower_apart(const Op& op, int index);
-  // Dense: each rank's rows of all parts become a single value.
+  // Dense: each rank's rows of all divided parts become a single value. Parts before these, whole
+  // on every rank, are the joint prefix.
   void lower_rows(const Op& op, int index);
-  // Layout of these parts' rows, part after part.
-  SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts) const;
+  static std::span<const ValueId> queries_of(const Op& op);
+  // How many parts at the front are whole on every rank; logical rows of parts.
+  size_t whole_parts(std::span<const ValueId> parts) const;
+  int64_t rows_of(std::span<const ValueId> parts) const;
+  // Layout of these parts' rows, part after part, from position `first` on.
+  SequenceLayout layout_of(const Op& op, std::span<const ValueId> parts, int64_t first) const;
 
   const Program& logical_;
   const LayoutPlan& plan_;

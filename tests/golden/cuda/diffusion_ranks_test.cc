@@ -148,7 +148,7 @@ TEST_P(CudaDiffusionRanks, VelocitiesInBf16AndF16) {
 }
 
 // As one GPU's beside diffusers: twice the error of diffusers in this type. The same ranks take one
-// mesh after another.
+// mesh after another, with text in shares and whole on each rank.
 TEST_P(CudaDiffusionRanks, VelocitiesBesideDiffusers) {
   for (const std::string kind : {"guided", "fast"}) {
     const DiffusersFolder folder(tiny_pipeline(kind));
@@ -161,14 +161,19 @@ TEST_P(CudaDiffusionRanks, VelocitiesBesideDiffusers) {
           config, *weights,
           {.mesh = meshes[0], .further = meshes, .device = gpus_for(GetParam()), .dtype = dtype});
       double most = 0;  // over diffusers' error
-      for (const SequenceMesh& mesh : meshes) {
-        transformer.divide_by(mesh, "sequence_parallel");
+      const auto check = [&](const std::string& division) {
         for (const DiffusionCase& c : diffusion_cases()) {
           if (c.kind != kind || c.batch() > 1) continue;  // ranks divide a single picture
           const double diffusers = diffusion_json(type + "_errors.json").at(c.name).at("velocity");
           const double error = velocity_error(c, transformer);
-          EXPECT_LT(error, 2 * diffusers) << c.name << " in " << type << ", " << described(mesh);
+          EXPECT_LT(error, 2 * diffusers) << c.name << " in " << type << ", " << division;
           most = std::max(most, error / diffusers);
+        }
+      };
+      for (const SequenceMesh& mesh : meshes) {
+        for (const TextRows text : kTextRows) {
+          transformer.divide_by(mesh, "sequence_parallel", text);
+          check(fmt::format("{}, text {}", described(mesh), to_string(text)));
         }
       }
       RecordProperty(kind + "_" + type + "_error_over_diffusers", std::to_string(most));

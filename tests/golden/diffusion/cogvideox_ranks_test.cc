@@ -72,6 +72,33 @@ TEST_P(CogVideoXRanks, EqualOneRank) {
   }
 }
 
+// Text whole on each rank, beside shares of the video: passes one after another, by turns, and on
+// two groups of ranks.
+TEST_P(CogVideoXRanks, ReplicatedTextEqualsOneRank) {
+  const VideoRequest request = request_of(9, 24, 16);
+  for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
+    CogVideoXPipeline alone(tiny_pipeline(kind), {.threads = 2});
+    const auto want = latents_of(alone, request);
+    for (const auto& [topology, cfg_ranks] :
+         {std::pair<Topology, int>{{1, 2}, 1}, {{1, 2}, 2}, {{1, 3}, 1}, {{2, 2}, 1}}) {
+      if (impossible(GetParam(), topology, alone.transformer().heads)) continue;
+      for (const char* schedule : {"sequence_parallel", "cfg_passes"}) {
+        SCOPED_TRACE(testing::Message() << kind << ", " << to_string(topology) << ", cfg "
+                                        << cfg_ranks << ", " << schedule);
+        CogVideoXPipeline divided(tiny_pipeline(kind),
+                                  {.threads = 1,
+                                   .sp = GetParam(),
+                                   .text = TextRows::replicated,
+                                   .topology = {topology.machines, topology.devices * cfg_ranks},
+                                   .cfg_ranks = cfg_ranks,
+                                   .schedule = schedule});
+        EXPECT_EQ(divided.text_rows(), TextRows::replicated);
+        expect_near(latents_of(divided, request), want);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, CogVideoXRanks, testing::ValuesIn(kSpModes),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 

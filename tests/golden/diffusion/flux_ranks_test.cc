@@ -118,6 +118,33 @@ TEST(FluxMeshes, OneAfterAnotherOnTheSameRanks) {
   }
 }
 
+// Text whole on each rank, beside shares of the image.
+TEST_P(FluxRanks, ReplicatedTextEqualsOneRank) {
+  for (const char* kind : {"guided", "fast"}) {
+    const Loaded loaded(kind);
+    FluxTransformer alone = loaded.transformer({.threads = 2});
+    const int64_t heads = alone.config().heads;
+    std::map<int64_t, std::vector<float>> wanted;
+    for (const Topology& topology :
+         {Topology{.machines = 1, .devices = 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5}, {3, 2}, {2, 4}}) {
+      if (impossible(GetParam(), topology, heads)) continue;
+      const SequenceMesh mesh = sequence_mesh(GetParam(), topology, heads);
+      FluxTransformer divided =
+          loaded.transformer({.threads = 1, .mesh = mesh, .text = TextRows::replicated});
+      for (const Shape2& s : {Shape2{1, 3, 5}, {77, 2, 5}, {20, 4, 4}}) {
+        SCOPED_TRACE(testing::Message()
+                     << kind << ", " << to_string(topology) << ", " << to_string(mesh.degrees)
+                     << ", text " << s.text << ", image " << s.rows << " x " << s.columns);
+        auto& want = wanted[s.text];
+        if (want.empty()) want = velocities(alone, s);
+        expect_near(velocities(divided, s), want);
+      }
+      divided.divide_by(mesh, "sequential", TextRows::split);
+      expect_near(velocities(divided, {1, 3, 5}), wanted[1]);
+    }
+  }
+}
+
 // At the full size, in every mode: rows of each linear, over all ranks, are the tokens that it is
 // for.
 TEST(FluxRows, EachTokenPassesEachLinearOnce) {
@@ -144,6 +171,25 @@ TEST(FluxRows, EachTokenPassesEachLinearOnce) {
         EXPECT_EQ(all.at("single_transformer_blocks.0.proj_out.weight"), text + image);
       }
     }
+  }
+}
+
+// Replicated text passes its linears on every rank, the image once.
+TEST(FluxRows, ReplicatedTextPassesOnEachRank) {
+  const WeightDtype bf16 = [](std::string_view) { return DType::bf16; };
+  FluxConfig config;
+  config.blocks = 1;
+  config.single_blocks = 1;
+  const int64_t text = 77, image = 63 * 63;
+  const Program program = flux_step(config, {.text = text, .image = image, .apart = true}, bf16);
+  for (const SequenceMesh& mesh : meshes_of_every_mode(config.heads)) {
+    const LinearRows rows = linear_rows(lower(
+        program, row_parallel(program, mesh, FluxTransformer::row_parts(TextRows::replicated))));
+    const int64_t P = mesh.ranks();
+    EXPECT_EQ(rows.all.at("transformer_blocks.0.ff_context.net.2.weight"), P * text);
+    EXPECT_EQ(rows.all.at("transformer_blocks.0.ff.net.2.weight"), image);
+    EXPECT_EQ(rows.all.at("single_transformer_blocks.0.proj_out.weight"), P * text + image);
+    EXPECT_EQ(rows.most.at("x_embedder.weight"), ceil_div(image, P));
   }
 }
 

@@ -44,9 +44,12 @@ std::vector<Asked> counted(const std::vector<RankProgram>& ranks, const Topology
   return asked;
 }
 
-// The attentions of a step: L tokens in even shares, H heads in even groups.
+// The attentions of a step: L tokens in even shares, H heads in even groups. Further `joint` tokens
+// are whole on each rank: their keys move nowhere, and each (token, head) has its result on one
+// rank, which brings the result to all others, between machines once.
 struct Attentions {
   int64_t L = 0;
+  int64_t joint = 0;
   int64_t H = 0;
   int64_t head_bytes = 0;  // of a head's row
   int64_t count = 1;
@@ -61,11 +64,13 @@ class Forms {
   int64_t all(int x) const {
     if (mesh_.mode == SpMode::ulysses) {
       // q, k and v of its rows to other heads' ranks; results to all other rows' ranks.
-      return bytes(3 * tokens(x) * (a_.H - heads(x)) + (a_.L - tokens(x)) * heads(x));
+      return bytes(3 * tokens(x) * (a_.H - heads(x)) + (a_.L - tokens(x)) * heads(x) +
+                   joint_results(x));
     }
     // q, k, v and results of ranks with its r; k and v of all other ranks.
     const int64_t of_ring_rank = tokens_of(mesh_.r(x));
-    return bytes(4 * (of_ring_rank - tokens(x)) * heads(x) + 2 * (a_.L - of_ring_rank) * heads(x));
+    return bytes(4 * (of_ring_rank - tokens(x)) * heads(x) + 2 * (a_.L - of_ring_rank) * heads(x) +
+                 joint_results(x));
   }
 
   // Bytes that all ranks of machine m ask other machines for.
@@ -73,6 +78,7 @@ class Forms {
     int64_t elements = 0;
     for (int x = 0; x < mesh_.ranks(); ++x) {
       if (on(x) != m) continue;
+      elements += (mesh_.topology.machines - 1) * joint(x);
       for (int y = 0; y < mesh_.ranks(); ++y) {
         if (on(y) == m) continue;
         if (mesh_.mode == SpMode::ring) elements += 2 * tokens(y) * a_.H;
@@ -102,6 +108,14 @@ class Forms {
   int64_t tokens(int x) const { return even(a_.L, mesh_.ranks(), x); }
   int64_t heads_of(int g) const { return even(a_.H, mesh_.degrees.head_groups(), g); }
   int64_t heads(int x) const { return heads_of(mesh_.head_group(x)); }
+  // Of the joint tokens' results, those that rank x computes, and those that it sends or hands on.
+  int64_t joint(int x) const { return even(a_.joint, mesh_.degrees.ring, mesh_.r(x)) * heads(x); }
+  int64_t joint_results(int x) const {
+    const Topology& t = mesh_.topology;
+    int64_t on_machine = 0;  // of the ranks with x's number on all machines
+    for (int m = 0; m < t.machines; ++m) on_machine += joint(m * t.devices + x % t.devices);
+    return (t.machines - 1) * joint(x) + (t.devices - 1) * on_machine;
+  }
   int on(int x) const { return x / mesh_.topology.devices; }
   int rank_of(int g, int r) const {
     return mesh_.rank(g / mesh_.degrees.ulysses, g % mesh_.degrees.ulysses, r);
@@ -203,6 +217,35 @@ TEST_P(StepTraffic, OfCogVideoX) {
         });
       }
     }
+  }
+}
+
+TEST_P(StepTraffic, OfReplicatedText) {
+  const FluxConfig flux = flux_of_two_blocks();
+  CogVideoXConfig cogvideox;
+  cogvideox.blocks = 1;
+  for (const int64_t text : {1, 77, 512}) {
+    const int64_t image = 52 * 76, video = 5 * 15 * 23;
+    const Program picture =
+        flux_step(flux, {.text = text, .image = image, .apart = true}, kBf16, DType::bf16);
+    const Program passes = cogvideox_step(
+        cogvideox, {.texts = 2, .text = text, .tokens = video, .passes = true}, kBf16, DType::bf16);
+    const Attentions of_picture{
+        .L = image, .joint = text, .H = flux.heads, .head_bytes = 2 * flux.head_dim, .count = 2};
+    const Attentions of_passes{.L = video,
+                               .joint = text,
+                               .H = cogvideox.heads,
+                               .head_bytes = 2 * cogvideox.head_dim,
+                               .count = 2};
+    const auto check = [&](const Program& step, const Attentions& a,
+                           const std::vector<std::string>& divided) {
+      each_mesh(GetParam(), a.H, [&](const SequenceMesh& mesh) {
+        EXPECT_EQ(difference(lower(step, row_parallel(step, mesh, {divided})), a, mesh), "")
+            << "text " << text;
+      });
+    };
+    check(picture, of_picture, kPictureParts[1]);
+    check(passes, of_passes, kVideoParts[1]);
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kHeads = 4;
 
-Program step() {
+Program step(TextRows text = TextRows::split) {
   FluxConfig config{.in_channels = 16,
                     .blocks = 1,
                     .single_blocks = 1,
@@ -22,12 +22,17 @@ Program step() {
                     .head_dim = 64,
                     .rope_dims = {16, 24, 24}};
   return flux_step(
-      config, {.text = 64, .image = 960}, [](std::string_view) { return DType::bf16; },
-      DType::bf16);
+      config, {.text = 64, .image = 960, .apart = text == TextRows::replicated},
+      [](std::string_view) { return DType::bf16; }, DType::bf16);
+}
+
+StepForm form(TextRows text = TextRows::split) {
+  return {text, step(text), FluxTransformer::row_parts(text)};
 }
 
 StepChoice choose(const RankRequest& request) {
-  return choose_step(request, kHeads, step(), FluxTransformer::row_parts(), nullptr);
+  const StepForm split = form();
+  return choose_step(request, kHeads, {&split, 1}, nullptr);
 }
 
 TEST(StepChoice, ANamedModeIsTaken) {
@@ -54,6 +59,26 @@ TEST(StepChoice, AutoTakesTheLeastPrice) {
   EXPECT_THAT(best,
               testing::StartsWith(fmt::format("{}, {}, {}", to_string(choice.mesh.mode),
                                               to_string(choice.mesh.degrees), choice.schedule)));
+}
+
+// Text is replicated where transfers of its keys cost more than its linears on each rank.
+TEST(StepChoice, AutoPricesTextRows) {
+  const StepForm forms[] = {form(TextRows::split), form(TextRows::replicated)};
+  Profile profile = load_profile("h100");
+  for (const double bytes_per_second : {1e8, 1e13}) {
+    profile.cluster_link = {bytes_per_second, 0};
+    const RankRequest request{
+        .sp = {SpMode::ring}, .topology = {.machines = 2, .devices = 1}, .profile = profile};
+    const StepChoice choice = choose_step(request, kHeads, forms, nullptr);
+    EXPECT_EQ(choice.text, bytes_per_second < 1e9 ? TextRows::replicated : TextRows::split);
+    EXPECT_THAT(choice.priced,
+                testing::ElementsAre(
+                    testing::MatchesRegex("ring, .*, sequence_parallel: .* ms"),
+                    testing::MatchesRegex("ring, .*, sequence_parallel, text replicated: .* ms")));
+  }
+  EXPECT_THROW(choose_step({.sp = {SpMode::ring}, .topology = {1, 2}, .profile = {}}, kHeads, forms,
+                           nullptr),
+               Error);
 }
 
 // A table of simulated steps and `auto` have one price for one request.

@@ -108,12 +108,12 @@ void CogVideoXPipeline::choose_ranks() {
                                          vae_config_, transformer_.patch_frames);
   const DType dtype = config_.values();
   const auto choice = [&](const Topology& topology) {
-    const Program step = cogvideox_step(
-        one_block(transformer_),
-        {.text = or_default(config_.text_tokens, otherwise.text_tokens), .tokens = shape.tokens()},
-        all_in(dtype), dtype);
-    return choice_of(config_, topology, transformer_.heads, step,
-                     CogVideoXTransformer::row_parts());
+    return choice_of(config_, topology, transformer_.heads, [&](TextRows text) -> StepForm {
+      const CogVideoXShape step{.text = or_default(config_.text_tokens, otherwise.text_tokens),
+                                .tokens = shape.tokens()};
+      return {text, cogvideox_step(one_block(transformer_), step, all_in(dtype), dtype),
+              CogVideoXTransformer::row_parts(text)};
+    });
   };
   std::vector<int> candidates = {config_.cfg_ranks};
   if (config_.cfg_ranks == 0) candidates = {1, 2};
@@ -137,6 +137,7 @@ void CogVideoXPipeline::choose_ranks() {
     if (!made || topology.ranks() == 1) continue;
     mesh_ = made->mesh;
     schedule_ = made->schedule;
+    text_rows_ = made->text;
   }
 }
 
@@ -147,6 +148,7 @@ std::vector<std::unique_ptr<CogVideoXTransformer>>& CogVideoXPipeline::passes() 
     NetworkConfig network = over_ranks(config_, mesh_, parts_.random_transformer, i * ranks);
     if (cfg_ranks_ > 1) network.threads = config_.threads;
     network.schedule = schedule_;
+    network.text = text_rows_;
     passes_.push_back(std::make_unique<CogVideoXTransformer>(parts_.transformer,
                                                              parts_.transformer_weights, network));
   }

@@ -69,6 +69,7 @@ class CogVideoXPipeline {
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
   int cfg_ranks() const { return cfg_ranks_; }
   const std::string& schedule() const { return schedule_; }           // of a pass' ranks
+  TextRows text_rows() const { return text_rows_; }                   // likewise
   const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
   bool tiled() const { return tiled_; }                               // as of FluxPipeline
   int64_t unit() const { return 2 * vae_config_.scale(); }
@@ -128,6 +129,7 @@ class CogVideoXPipeline {
   int cfg_ranks_ = 1;
   std::optional<SequenceMesh> mesh_;  // of a pass
   std::string schedule_ = "sequential";
+  TextRows text_rows_ = TextRows::split;
   std::vector<std::string> priced_;
   std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
   bool together_ = true, tiled_ = false;

@@ -82,8 +82,9 @@ Program CogVideoXTransformer::program_of(const CogVideoXConfig& part,
 
 LayoutPlan CogVideoXTransformer::layout_of(const Program& program,
                                            const CogVideoXShape& shape) const {
-  std::vector<std::vector<std::string>> parts = row_parts();
-  if (shape.passes) parts[0] = texts_of(shape);
+  const TextRows text = network_.text();
+  std::vector<std::vector<std::string>> parts = row_parts(text);
+  if (shape.passes && text == TextRows::split) parts[0] = texts_of(shape);
   return row_parallel(program, *mesh(), parts);
 }
 

@@ -34,7 +34,8 @@ class CogVideoXTransformer {
                        const NetworkConfig& network);
 
   // A step's inputs with rows that ranks divide, as in row_parallel.
-  static std::vector<std::vector<std::string>> row_parts() {
+  static std::vector<std::vector<std::string>> row_parts(TextRows text = TextRows::split) {
+    if (text == TextRows::replicated) return {{"latents", "positions"}};
     return {{"text"}, {"latents", "positions"}};
   }
 
@@ -42,8 +43,9 @@ class CogVideoXTransformer {
   const Network& network() const { return network_; }
   const std::optional<SequenceMesh>& mesh() const { return network_.mesh(); }
   // Of the steps from now on, as Network's.
-  void divide_by(const SequenceMesh& mesh, const std::string& schedule) {
-    network_.divide_by(mesh, schedule);
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule,
+                 TextRows text = TextRows::split) {
+    network_.divide_by(mesh, schedule, text);
   }
   // Several texts run as one batch up to this many rows (the step then reads weights once); beyond,
   // and over ranks, one after another, which takes less memory.

@@ -55,11 +55,14 @@ StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineC
   const auto tokens_of = [&](int64_t side) {
     return ceil_div(side > 0 ? side : otherwise.size, 2 * vae_scale);
   };
-  const FluxShape shape{.text = config.text_tokens > 0 ? config.text_tokens : otherwise.text_tokens,
-                        .image = tokens_of(config.width) * tokens_of(config.height)};
+  FluxShape shape{.text = config.text_tokens > 0 ? config.text_tokens : otherwise.text_tokens,
+                  .image = tokens_of(config.width) * tokens_of(config.height)};
   const DType dtype = config.values();
-  const Program step = flux_step(few_blocks(flux), shape, all_in(dtype), dtype);
-  return choice_of(config, config.topology, flux.heads, step, FluxTransformer::row_parts());
+  return choice_of(config, config.topology, flux.heads, [&](TextRows text) -> StepForm {
+    shape.apart = text == TextRows::replicated;
+    return {text, flux_step(few_blocks(flux), shape, all_in(dtype), dtype),
+            FluxTransformer::row_parts(text)};
+  });
 }
 
 }  // namespace
@@ -84,6 +87,7 @@ FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts 
     StepChoice choice = choice_for(flux_, vae_config_.scale(), config_);
     mesh_ = choice.mesh;
     schedule_ = choice.schedule;
+    text_rows_ = choice.text;
     priced_ = std::move(choice.priced);
   }
   const auto record = [&](const char* name, const Network& network, int64_t values) {
@@ -112,6 +116,7 @@ FluxTransformer& FluxPipeline::steps() {
   if (!transformer_) {
     NetworkConfig network = over_ranks(config_, mesh_, parts_.random_transformer);
     network.schedule = schedule_;
+    network.text = text_rows_;
     transformer_.emplace(parts_.transformer, *parts_.transformer_weights, network);
   }
   return *transformer_;

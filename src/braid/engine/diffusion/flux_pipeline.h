@@ -75,6 +75,7 @@ class FluxPipeline {
   // How ranks divide a step, if any do.
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
   const std::string& schedule() const { return schedule_; }           // of the step's ranks
+  TextRows text_rows() const { return text_rows_; }                   // likewise
   const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
   // Whether the decoder works in tiles in the present request: on demand, and where a GPU has no
   // room for an exact decoding.
@@ -123,6 +124,7 @@ class FluxPipeline {
   const MemoryRoom room_;  // before this pipeline took any
   std::optional<SequenceMesh> mesh_;
   std::string schedule_ = "sequential";
+  TextRows text_rows_ = TextRows::split;
   std::vector<std::string> priced_;
   std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
   bool together_ = true, tiled_ = false;

@@ -75,14 +75,15 @@ BoundNetwork& FluxTransformer::bound_step() {
   return bound_part(config_);
 }
 
-Program FluxTransformer::program_of(const FluxConfig& part, const FluxShape& shape) const {
+Program FluxTransformer::program_of(const FluxConfig& part, FluxShape shape) const {
+  shape.apart = network_.text() == TextRows::replicated;
   return flux_step(part, shape, network_.dtype_of(), activations());
 }
 
 int64_t FluxTransformer::value_bytes(const FluxShape& shape) const {
   const Program program = program_of(few_blocks(config_), shape);
   if (!mesh()) return network_.value_bytes(program);
-  return network_.value_bytes(program, row_parallel(program, *mesh(), row_parts()));
+  return network_.value_bytes(program, row_parallel(program, *mesh(), row_parts(network_.text())));
 }
 
 BoundNetwork& FluxTransformer::bound_part(const FluxConfig& part) {
@@ -95,7 +96,7 @@ BoundNetwork& FluxTransformer::bound_part(const FluxConfig& part) {
          mesh()->ranks());
   }
   return network_.plan(key, make, [&](const Program& program) {
-    return row_parallel(program, *mesh(), row_parts());
+    return row_parallel(program, *mesh(), row_parts(network_.text()));
   });
 }
 

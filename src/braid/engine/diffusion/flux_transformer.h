@@ -34,12 +34,13 @@ class FluxTransformer {
  public:
   // Fails as read_flux_config and Network::check do. `weights` outlives it.
   // With a mesh, ranks divide each step's sequence [text, image]: each token goes through the
-  // linears on a single rank. Then begin() takes one image at a time.
+  // linears on a single rank, unless text is replicated. Then begin() takes one image at a time.
   FluxTransformer(const JsonObject& config, const WeightSource& weights,
                   const NetworkConfig& network);
 
   // A step's inputs with rows that ranks divide, as in row_parallel.
-  static std::vector<std::vector<std::string>> row_parts() {
+  static std::vector<std::vector<std::string>> row_parts(TextRows text = TextRows::split) {
+    if (text == TextRows::replicated) return {{"latents", "rope"}};
     return {{"text"}, {"latents", "rope"}};
   }
 
@@ -47,8 +48,9 @@ class FluxTransformer {
   const Network& network() const { return network_; }
   const std::optional<SequenceMesh>& mesh() const { return network_.mesh(); }
   // Of the steps from now on, as Network's.
-  void divide_by(const SequenceMesh& mesh, const std::string& schedule) {
-    network_.divide_by(mesh, schedule);
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule,
+                 TextRows text = TextRows::split) {
+    network_.divide_by(mesh, schedule, text);
   }
   // The step's bound Program for the current shape.
   BoundNetwork& bound_step();
@@ -67,7 +69,7 @@ class FluxTransformer {
  private:
   // A step of a part of the blocks, the first ones.
   BoundNetwork& bound_part(const FluxConfig& part);
-  Program program_of(const FluxConfig& part, const FluxShape& shape) const;
+  Program program_of(const FluxConfig& part, FluxShape shape) const;
   std::span<const float> modulation_of(int64_t step) const;
   void modulate(const FluxInputs& inputs);
   DType activations() const { return network_.activations(); }

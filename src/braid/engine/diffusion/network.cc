@@ -202,7 +202,8 @@ Network::Network(std::string name, const WeightSource& weights, const NetworkCon
       ranks_(std::make_unique<NetworkRanks>(
           [&weights](std::string_view weight) { return weights.get(weight); }, config)),
       mesh_(config.mesh),
-      schedule_(config.schedule) {}
+      schedule_(config.schedule),
+      text_(config.text) {}
 
 WeightDtype Network::dtype_of() const {
   return [&weights = weights_, cuda = device_.cuda, dtype = dtype_](std::string_view weight) {
@@ -237,10 +238,11 @@ BoundNetwork& Network::plan(const std::string& key, const std::function<Program(
   });
 }
 
-void Network::divide_by(const SequenceMesh& mesh, const std::string& schedule) {
+void Network::divide_by(const SequenceMesh& mesh, const std::string& schedule, TextRows text) {
   plans_.clear();
   mesh_ = mesh;
   schedule_ = schedule;
+  text_ = text;
 }
 
 PlannedForward Network::planned(const Program& program, const LayoutPlan& layout) const {

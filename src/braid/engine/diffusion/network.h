@@ -27,6 +27,7 @@ struct NetworkConfig {
   std::optional<SequenceMesh> mesh;            // may divide a sequence's rows; none: a single rank
   std::vector<SequenceMesh> further;           // over the same ranks, for Network::divide_by
   std::string schedule = "sequence_parallel";  // a strategy's name
+  TextRows text = TextRows::split;             // of a step's text over the mesh
   fabric::LinkModel links;
   int64_t deadline_ms = 60000;  // of a wait for another rank
   DeviceSpec device;
@@ -115,8 +116,11 @@ class Network {
 
   // Later plans divide rows by `mesh`, the configuration's or a further mesh, and `schedule`.
   // Earlier plans are dropped; weights stay in place.
-  void divide_by(const SequenceMesh& mesh, const std::string& schedule);
+  void divide_by(const SequenceMesh& mesh, const std::string& schedule,
+                 TextRows text = TextRows::split);
   const std::optional<SequenceMesh>& mesh() const { return mesh_; }
+  // Of steps; without a mesh all is on one rank.
+  TextRows text() const { return mesh_ ? text_ : TextRows::split; }
   const std::string& schedule() const { return schedule_; }
 
   // Bytes of values that a device needs to compute the Program, by rank 0 alone or divided: a GPU
@@ -141,6 +145,7 @@ class Network {
   std::unique_ptr<NetworkRanks> ranks_;
   std::optional<SequenceMesh> mesh_;
   std::string schedule_;
+  TextRows text_;
   RecentlyUsed<BoundNetwork> plans_{kPlans};
   int64_t plans_made_ = 0;
 };

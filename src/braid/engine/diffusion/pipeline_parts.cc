@@ -55,14 +55,18 @@ NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<Seque
 }
 
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
-                     const Program& step, const std::vector<std::vector<std::string>>& parts) {
+                     const std::function<StepForm(TextRows)>& form) {
+  std::vector<StepForm> forms;
+  for (const TextRows text : kTextRows) {
+    if (config.text.value_or(text) == text) forms.push_back(form(text));
+  }
   std::unique_ptr<KernelCatalog> kernels;
   if (config.device.cuda) kernels = kernels_of_gpu(config.device.first_gpu());
   return choose_step({.sp = {config.sp, config.degrees},
                       .topology = topology,
                       .schedule = config.schedule,
                       .profile = config.profile},
-                     heads, step, parts, kernels.get());
+                     heads, forms, kernels.get());
 }
 
 MemoryRoom room_of(const PipelineConfig& config, bool made) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +25,8 @@ struct PipelineConfig {
   std::optional<SpMode> sp;
   bool choose_sp = false;  // the mode is the fastest in simulation; `sp` does not count
   SpRequest degrees;
-  Topology topology;  // of all ranks
+  std::optional<TextRows> text = TextRows::split;  // over ranks; none: as is fastest in simulation
+  Topology topology;                               // of all ranks
   // Groups of ranks: 2 compute a pass of guidance each, at the same time. 0: with `choose_sp`, as
   // is fastest in simulation for two passes.
   int cfg_ranks = 1;
@@ -67,9 +69,10 @@ NetworkConfig encoder_of(const PipelineConfig& config);
 NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
                          const RandomWeights* random);
 
-// The division of a step over `topology`, as choose_step does for the config.
+// The division of a step over `topology`, as choose_step does for the config. `form` makes the
+// step's form for each TextRows that the config allows.
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
-                     const Program& step, const std::vector<std::vector<std::string>>& parts);
+                     const std::function<StepForm(TextRows)>& form);
 
 // Free memory of the config's fullest GPU, or of the host. `made`: a CPU's weights are made, not
 // mapped, and stay.

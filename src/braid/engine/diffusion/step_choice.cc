@@ -10,6 +10,10 @@
 
 namespace braid {
 
+std::string_view to_string(TextRows rows) {
+  return rows == TextRows::split ? "split" : "replicated";
+}
+
 PlannedForward plan_network(const Program& program, const LayoutPlan& layout,
                             const std::vector<const KernelCatalog*>& catalogs,
                             const Topology& topology, const OpScheduler& strategy) {
@@ -32,17 +36,18 @@ double network_seconds(const Plan& planned, const CostModel& cost) {
   return simulate(planned, {&work, 1}, cost).seconds;
 }
 
-StepChoice choose_step(const RankRequest& request, int64_t heads, const Program& program,
-                       const std::vector<std::vector<std::string>>& parts,
+StepChoice choose_step(const RankRequest& request, int64_t heads, std::span<const StepForm> forms,
                        const KernelCatalog* like) {
   const SequenceParallel& sp = request.sp;
   const Topology& topology = request.topology;
-  if (sp.mode && request.schedule != "auto") {
-    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees), request.schedule};
+  if (sp.mode && request.schedule != "auto" && forms.size() == 1) {
+    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees), request.schedule, forms[0].text};
   }
   if (!request.profile) {
     fail(ErrorCode::kInvalidArgument, "{} 'auto' prices steps: it needs a profile",
-         sp.mode ? "schedule" : "sp");
+         !sp.mode                     ? "sp"
+         : request.schedule == "auto" ? "schedule"
+                                      : "text rows");
   }
   const StepPrices prices(*request.profile, topology, like);
   std::vector<std::string> schedules = {request.schedule};
@@ -52,12 +57,16 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, const Program&
   double least = std::numeric_limits<double>::infinity();
   for (const SequenceMesh& mesh : meshes_of(sp, topology, heads)) {
     for (const std::string& schedule : schedules) {
-      const double seconds = prices.seconds(prices.plan(program, parts, mesh, schedule));
-      priced.push_back(fmt::format("{}, {}, {}: {:.3f} ms", to_string(mesh.mode),
-                                   to_string(mesh.degrees), schedule, seconds * 1e3));
-      if (seconds >= least) continue;
-      least = seconds;
-      best = StepChoice{mesh, schedule, {}, seconds};
+      for (const StepForm& form : forms) {
+        const double seconds =
+            prices.seconds(prices.plan(form.program, form.parts, mesh, schedule));
+        priced.push_back(fmt::format(
+            "{}, {}, {}{}: {:.3f} ms", to_string(mesh.mode), to_string(mesh.degrees), schedule,
+            form.text == TextRows::split ? "" : ", text replicated", seconds * 1e3));
+        if (seconds >= least) continue;
+        least = seconds;
+        best = StepChoice{mesh, schedule, form.text, {}, seconds};
+      }
     }
   }
   BRAID_CHECK(best.has_value(), "no mesh was priced");

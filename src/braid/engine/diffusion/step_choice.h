@@ -1,7 +1,10 @@
 #pragma once
 
+#include <array>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "braid/engine/forward_plans.h"
@@ -9,6 +12,21 @@
 #include "braid/schedule/profile.h"
 
 namespace braid {
+
+// Where a step's text tokens are: in even shares of the sequence [text, image], or whole on each
+// rank beside an even share of the image. Whole text takes each rank's time in all linears; its
+// keys are on every rank, and its queries' results come to every rank.
+enum class TextRows : uint8_t { split, replicated };
+inline constexpr std::array kTextRows = {TextRows::split, TextRows::replicated};
+std::string_view to_string(TextRows rows);
+
+// A step as one device computes it, or a part that costs ranks alike, with the inputs whose rows
+// ranks divide, as in row_parallel.
+struct StepForm {
+  TextRows text = TextRows::split;
+  Program program;
+  std::vector<std::vector<std::string>> parts;
+};
 
 // A user's request for ranks that divide the rows of a network's steps.
 struct RankRequest {
@@ -22,6 +40,7 @@ struct RankRequest {
 struct StepChoice {
   SequenceMesh mesh;
   std::string schedule;
+  TextRows text = TextRows::split;
   std::vector<std::string> priced;  // a line for each candidate of `auto`
   double seconds = 0;  // simulated seconds of the priced part of a step; 0: nothing was priced
 };
@@ -35,11 +54,9 @@ PlannedForward plan_network(const Program& program, const LayoutPlan& layout,
 // Simulated seconds of such a plan.
 double network_seconds(const Plan& planned, const CostModel& cost);
 
-// Fails with kInvalidArgument without a legal mesh, or for `auto` without a profile. `program` is a
-// step, or a part that costs ranks alike; `parts`: as in row_parallel. Kernels wait inside like
-// those of `like` (null: none).
-StepChoice choose_step(const RankRequest& request, int64_t heads, const Program& program,
-                       const std::vector<std::vector<std::string>>& parts,
+// Of several `forms` the fastest in simulation. Fails with kInvalidArgument without a legal mesh,
+// or for a choice without a profile. Kernels wait inside like those of `like` (null: none).
+StepChoice choose_step(const RankRequest& request, int64_t heads, std::span<const StepForm> forms,
                        const KernelCatalog* like);
 
 }  // namespace braid
