@@ -16,6 +16,7 @@ int gpu_of(const PipelineConfig& config, int rank) {
 
 NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random) {
   NetworkConfig network{.threads = config.threads * config.ranks(),
+                        .deadline_ms = config.deadline_ms,
                         .device = config.device,
                         .dtype = config.dtype,
                         .random = random};

@@ -33,6 +33,7 @@ struct PipelineConfig {
   std::string schedule = "sequence_parallel";
   std::optional<Profile> profile;  // prices modes, and strategies where `schedule` is auto
   fabric::LinkModel links;         // between ranks
+  int64_t deadline_ms = 60000;     // of a wait for another rank
   // The picture or video that choices are to be fastest for; 0: the model's own size and text.
   int64_t width = 0, height = 0, frames = 0, text_tokens = 0;
   std::string variant;  // weight files, "fp16" say; empty: plain files
