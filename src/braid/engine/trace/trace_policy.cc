@@ -91,16 +91,12 @@ class SetSimulator {
   }
 
   // Tokens in a step of a prompt: as many as `bytes` of activations on each rank allow.
-  int64_t step_tokens(std::span<const SequenceMesh> meshes, double bytes) const {
+  int64_t step_tokens(const SequenceMesh& mesh, double bytes) const {
+    const ForwardPlanner planner = planner_of(set_, mesh, {});
     const auto fits = rank_tokens_that_fit(bytes, [&](int64_t rank_tokens) {
-      double most = 0;
-      for (const SequenceMesh& mesh : meshes) {
-        const PlannedForward planned =
-            plan_prompt_step(planner_of(set_, mesh, {}), *find_strategy("sequence_parallel"),
-                             rank_tokens * set_.ranks(), 0);
-        most = std::max(most, step_bytes(planned).activations);
-      }
-      return most;
+      const PlannedForward planned = plan_prompt_step(planner, *find_strategy("sequence_parallel"),
+                                                      rank_tokens * set_.ranks(), 0);
+      return step_bytes(planned).activations;
     });
     return fits.value_or(kLeastRankTokens) * set_.ranks();
   }
@@ -199,7 +195,7 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
   if (!chunked) meshes = meshes_of({cluster.sp, {}}, set, Hq);
   const int64_t most = chunked || policy.step_tokens > 0
                            ? policy.step_tokens
-                           : simulator->step_tokens(meshes, 1e9 * cluster.activations_gb);
+                           : simulator->step_tokens(meshes[0], 1e9 * cluster.activations_gb);
   s.max_step_tokens = std::max(most, kPageSize) + (chunked ? s.max_running : 0);
   s.max_step_tokens = std::max(s.max_step_tokens, s.max_running + kPageSize);
 
