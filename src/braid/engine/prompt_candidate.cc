@@ -30,7 +30,7 @@ std::vector<Topology> parts_of(const Topology& all) {
     found.push_back(t);
   };
   for (int n = 1; n <= all.devices; ++n) {
-    if (all.devices % n == 0) add(1, 1, n);
+    if (all.devices % n == 0 || all.devices <= kUnevenDevices) add(1, 1, n);
   }
   for (int n = 2; n <= rack; ++n) add(1, n, all.devices);
   for (int n = 2; n <= all.racks; ++n) add(n, n * rack, all.devices);

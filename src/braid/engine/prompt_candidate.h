@@ -16,8 +16,9 @@ enum class PromptDivision : uint8_t {
   tokens,   // sequence parallelism: each rank has whole weights
 };
 
-// The ranks that may share a prompt, neighbours first: one; parts that divide a machine evenly;
-// several whole machines of one rack; several whole racks.
+// The ranks that may share a prompt, neighbours first: one; a part of a machine, which divides a
+// machine of more than kUnevenDevices; several whole machines of one rack; several whole racks.
+inline constexpr int kUnevenDevices = 16;
 std::vector<Topology> parts_of(const Topology& all);
 
 // Memory of a rank in a step.

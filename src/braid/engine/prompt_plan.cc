@@ -239,6 +239,10 @@ class Planning {
 std::vector<Way> ways_over(const Topology& all) {
   std::vector<Way> ways;
   for (const Topology& topology : parts_of(all)) {
+    if (all.devices % topology.devices != 0) {  // a ring alone divides for any number of ranks
+      ways.push_back({topology, SpMode::ring});
+      continue;
+    }
     ways.push_back({topology, {}});
     for (SpMode mode : kSpModes) {
       // usp, tas and torus divide machines; on a single machine they equal ring or ulysses.

@@ -30,12 +30,12 @@ struct PromptPlan {
 };
 
 // Plans and simulates each candidate, in the largest steps that fit (rank_tokens_that_fit): a
-// single rank; every number of ranks that is a part of a machine and divides the machine, or some
-// whole machines; weights divided, and tokens divided by every mode with its rule of degrees. A
-// refused candidate has the time of steps of kRankTokens, and the bytes of kLeastRankTokens. Costs
-// about a second for eight ranks, some seconds over machines. Fails with kInvalidArgument, naming
-// the option, on a malformed request; with kResource if nothing fits, naming the needed memory and
-// the longest prompt that fits, in whole pages.
+// single rank, and the other parts_of the machines; weights divided, and tokens divided by every
+// mode with its rule of degrees, or by a ring alone where ranks do not divide a machine. A refused
+// candidate has the time of steps of kRankTokens, and the bytes of kLeastRankTokens. Costs about a
+// second for eight ranks, some seconds over machines. Fails with kInvalidArgument, naming the
+// option, on a malformed request; with kResource if nothing fits, naming the needed memory and the
+// longest prompt that fits, in whole pages.
 PromptPlan plan_prompt(const PromptRequest& request);
 
 // Elements that all ranks send in a layer, by formula (docs/long-prompts.md): a check of simulated

@@ -110,7 +110,8 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
     for (const Topology& part : parts_of(all)) {
       const int ranks = part.ranks();
       // All ranks form groups alike, of which the first computes.
-      if (ranks > 1 && ranks < all.ranks() && all.ranks() % ranks == 0) add(part);
+      const bool alike = all.ranks() % ranks == 0 && all.devices % part.devices == 0;
+      if (ranks > 1 && ranks < all.ranks() && alike) add(part);
     }
   }
   add(all);

@@ -32,7 +32,7 @@ class Choice {
                            .activations = DType::bf16};
     std::vector<SequenceMesh> meshes{sequence_mesh(SpMode::ring, Topology{}, 1)};
     for (const Topology& part : parts_of(all)) {
-      if (part.ranks() == 1) continue;
+      if (part.ranks() == 1 || all.ranks() % part.ranks() != 0) continue;  // as in a run
       for (SequenceMesh& mesh : meshes_of({}, part, shape_.config.Hq)) {
         meshes.push_back(std::move(mesh));
       }
@@ -164,7 +164,8 @@ std::vector<std::string> parts(const char* machines) {
 
 TEST(PromptChoice, PartsAreOfADeviceAMachineARackAndRacks) {
   using Parts = std::vector<std::string>;
-  EXPECT_EQ(parts("3x4"), (Parts{"1x1", "1x2", "1x4", "2x4", "3x4"}));
+  EXPECT_EQ(parts("3x4"), (Parts{"1x1", "1x2", "1x3", "1x4", "2x4", "3x4"}));
+  EXPECT_EQ(parts("2x18"), (Parts{"1x1", "1x2", "1x3", "1x6", "1x9", "1x18", "2x18"}));
   EXPECT_EQ(parts("1x2x2"), (Parts{"1x1", "1x2", "2x2"}));
   EXPECT_EQ(parts("2x1x2"), (Parts{"1x1", "1x2", "2x1x2"}));
   EXPECT_EQ(parts("2x2x1"), (Parts{"1x1", "2x1", "2x2x1"}));

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
+#include <map>
 
 #include "braid/base/math.h"
 #include "braid/engine/step_fit.h"
@@ -284,6 +286,33 @@ TEST(PromptPlan, NamesTheFastestDecode) {
     EXPECT_GT(c.token_seconds, (c.bytes.weights + keys) / stream * 0.9) << c.name();
     if (c.ranks() > 1) {
       EXPECT_LT(c.token_seconds, plan.candidates[0].token_seconds) << c.name();
+    }
+  }
+}
+
+// A ring takes 3, 5, 6 or 7 of eight ranks: keys go round, each rank has its share, more ranks are
+// faster, and no choice is slower than without them but by the tie.
+TEST(PromptPlan, RingsTakeAnyNumberOfRanks) {
+  for (int64_t tokens : {2000, 140000}) {
+    PromptRequest r = request(tokens);
+    const PromptPlan plan = plan_prompt(r);
+    std::map<int, const PromptCandidate*> rings;
+    double least = std::numeric_limits<double>::infinity();  // of ranks that divide the machine
+    for (const PromptCandidate& c : plan.candidates) {
+      if (c.mesh && c.mesh->mode == SpMode::ring && c.ranks() > 1) rings[c.ranks()] = &c;
+      if (8 % c.ranks() == 0) least = std::min(least, c.seconds);
+    }
+    EXPECT_LE(plan.taken().seconds, (1 + kPromptTie) * least);
+    ASSERT_EQ(rings.size(), 7u);
+    for (const auto& [n, ring] : rings) {
+      const auto want = ring_elements(static_cast<double>(tokens), 1024, n);
+      if (ring->steps == 1) {  // later steps send earlier keys anew
+        EXPECT_NEAR(ring->wire_bytes / 32 / kActivationBytes / want, 1, 0.01) << n;
+      }
+      if (tokens < 131072) continue;
+      EXPECT_NEAR(ring->bytes.keys / (140000.0 * 131072), 1.0 / n, 1e-3) << n;
+      EXPECT_LT(ring->seconds * n, 1.05 * plan.candidates[0].seconds) << n;
+      EXPECT_GT(ring->seconds * n, 0.95 * plan.candidates[0].seconds) << n;
     }
   }
 }
