@@ -6,6 +6,7 @@
 
 #include "any_phases.h"
 #include "braid/backend/null/null_backend.h"
+#include "braid/engine/absent_gpu.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/model/model_shape.h"
 #include "braid/ops/segment_attention.h"
@@ -83,7 +84,8 @@ TEST(ThinnedPlan, TransfersBetweenMachinesRunBesideOwnKeys) {
 // Plans of a prompt on ranks that divide weights, or on one rank.
 class LocalPlans {
  public:
-  explicit LocalPlans(int ranks) : topology_{.devices = ranks} {
+  explicit LocalPlans(int ranks, const KernelCatalog* kernels = nullptr)
+      : kernels_(kernels != nullptr ? kernels : &backend_.catalog()), topology_{.devices = ranks} {
     shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
     shape_.config.layers = 4;
     shape_.config.windows.resize(4);
@@ -96,8 +98,8 @@ class LocalPlans {
                            .kv_dtype = DType::bf16,
                            .activations = DType::bf16};
     const ForwardPlanner planner([&](const ForwardShape& s) { return shape_.forward(s); }, cache,
-                                 std::vector(topology_.devices, &backend_.catalog()), topology_, {},
-                                 {}, levels);
+                                 std::vector(topology_.devices, kernels_), topology_, {}, {},
+                                 levels);
     ContextKey key =
         key_for_tokens(even_layout(tokens, 1, cached), even_layout(cached + tokens, 1), 1);
     key.kind = ContextKey::Kind::ranks;
@@ -109,6 +111,7 @@ class LocalPlans {
 
  private:
   const NullBackend backend_;
+  const KernelCatalog* const kernels_;
   const Topology topology_;
   ModelShape shape_;
 };
@@ -153,6 +156,23 @@ TEST(ThinnedPlan, RanksWithAllTokensThinTheirOwnHeads) {
           }
           EXPECT_EQ(got, want);
         }
+      }
+    }
+  }
+}
+
+// The kernels of GPUs take every op of a thinned prompt.
+TEST(ThinnedPlan, GpusHaveKernelsForAPromptOfOneRank) {
+  for (const char* name : {"h200", "a100"}) {
+    SCOPED_TRACE(name);
+    const auto kernels = kernels_of_absent_gpu(load_profile(name));
+    if (!kernels) GTEST_SKIP() << "no CUDA";
+    const LocalPlans plans(1, kernels.get());
+    for (const KeyLevels& levels :
+         {key_levels({0.5}, {}, 2), key_levels({0.5, 0.25}, {2, 8}, 8), key_levels({1}, {}, 16)}) {
+      for (int64_t cached : {0, 70}) {
+        const PlannedForward planned = plans.plan(520, cached, levels);
+        EXPECT_EQ(kinds(planned.programs[0])["thin_keys"], 2);
       }
     }
   }
