@@ -34,15 +34,16 @@ TEST_P(CudaDiffusion, VelocityInF32) {
   EXPECT_LT(velocity_error(GetParam(), DType::f32), 1e-5);
 }
 
-// Twice diffusers' error: different orders of rounding fall differently.
+// Near diffusers' error: few tokens, on which different orders of rounding fall differently
+// (0.82 to 1.08 times in bf16, to 1.40 in f16 on an H200).
 TEST_P(CudaDiffusion, VelocityInBf16AndF16) {
   const DiffusionCase& c = GetParam();
-  for (DType dtype : {DType::bf16, DType::f16}) {
+  for (auto [dtype, most] : {std::pair{DType::bf16, 1.25}, {DType::f16, 1.6}}) {
     const std::string type(name(dtype));
     const double diffusers = diffusion_json(type + "_errors.json").at(c.name).at("velocity");
     const double error = velocity_error(c, dtype);
     RecordProperty(type + "_error_over_diffusers", std::to_string(error / diffusers));
-    EXPECT_LT(error, 2 * diffusers) << type;
+    EXPECT_LT(error, most * diffusers) << type;
   }
 }
 
@@ -85,7 +86,9 @@ TEST(CudaAutoencoder, PictureInBf16) {
       return std::vector<float>(pixels.begin(), pixels.end());
     };
     const double diffusers = diffusion_json("bf16_errors.json").at(kind).at("picture");
-    EXPECT_LT(relative_rms(picture(kGpu), picture({})), 2 * diffusers);
+    const double error = relative_rms(picture(kGpu), picture({}));
+    RecordProperty(std::string(kind) + "_error_over_diffusers", std::to_string(error / diffusers));
+    EXPECT_LT(error, 2 * diffusers);
   }
 }
 

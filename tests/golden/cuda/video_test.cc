@@ -36,8 +36,8 @@ double diffusers_error(DType dtype, const std::string& kind, const std::string& 
 
 class CudaCogVideoX : public testing::TestWithParam<DType> {};
 
-// Predictions beside the CPU's, which goldens hold to diffusers: twice the error of diffusers in
-// this type, since different orders of rounding fall differently.
+// Predictions beside the CPU's, which goldens hold to diffusers: no further than diffusers in this
+// type (0.72 to 0.92 times on an H200).
 TEST_P(CudaCogVideoX, Prediction) {
   if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
   for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
@@ -64,14 +64,15 @@ TEST_P(CudaCogVideoX, Prediction) {
     const double error = relative_rms(got, want);
     const double diffusers = diffusers_error(GetParam(), kind, "prediction");
     RecordProperty(std::string(kind) + "_error_over_diffusers", std::to_string(error / diffusers));
-    EXPECT_LT(error, 2 * diffusers) << kind;
+    EXPECT_LT(error, diffusers) << kind;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaCogVideoX, testing::Values(DType::bf16, DType::f16),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-// Pictures of three chunks, before 8 bits, beside the CPU's; bounded likewise.
+// Pictures of three chunks, before 8 bits, beside the CPU's: as diffusers in bf16 (0.93 to 0.98
+// times on an H200).
 TEST(CudaVideoDecoder, PicturesInBf16) {
   if (usable_gpus() == 0) GTEST_SKIP() << "no GPU";
   for (const char* kind : {"video", "video_rotary", "video_pairs"}) {
@@ -86,7 +87,7 @@ TEST(CudaVideoDecoder, PicturesInBf16) {
     const double diffusers = diffusers_error(DType::bf16, kind, "picture");
     RecordProperty(std::string(kind) + "_picture_error_over_diffusers",
                    std::to_string(error / diffusers));
-    EXPECT_LT(error, 2 * diffusers) << kind;
+    EXPECT_LT(error, 1.1 * diffusers) << kind;
   }
 }
 
