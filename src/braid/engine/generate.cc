@@ -55,12 +55,15 @@ std::vector<ContextRoom> rooms(const EngineConfig& config, const Model& model, i
   return found;
 }
 
-// Activations of a rank in a prompt's step, where ranks divide prompts; 0: unknown.
+// On two H200 arenas took up to 1.5 times the planned bytes, and a larger one came beside the last.
+constexpr int64_t kArenasPerPlan = 3;
+
+// Memory for a rank's step of a prompt, where ranks divide prompts; 0: unknown.
 int64_t step_activations(const EngineConfig& config, const Model& model, int64_t tokens) {
   if (!config.sp || config.tp == 1 || tokens == 0) return 0;
   const std::unique_ptr<KernelCatalog> kernels = kernels_of_gpu(config.device.first_gpu());
-  return prompt_step_bytes(model, runner_config(config, cache_shape(config, model)), tokens,
-                           kernels.get());
+  const RunnerConfig ranks = runner_config(config, cache_shape(config, model));
+  return kArenasPerPlan * prompt_step_bytes(model, ranks, tokens, kernels.get());
 }
 
 // The tokens, at most `most`, with keys that fit on each GPU beside a step of `step` bytes.
