@@ -113,7 +113,7 @@ TEST_P(KeysApart, LevelsThatKeepAllAreExact) {
   Runner one(loaded_->model, {.cache = cache_of(kPages)});
   for (int P : {2, 3}) {
     RunnerConfig config = ring(P, cache_of(kPages));
-    config.sp->keep = {1};
+    config.thinning.keep = {1};
     SCOPED_TRACE(fmt::format("{} ranks", P));
     if (std::string_view(GetParam()) == "mistral_window") {  // it has no far keys
       EXPECT_THROW(Runner(loaded_->model, config), Error);

@@ -71,7 +71,9 @@ TEST(LevelCalls, SeeTheSameKeysInFewerSegments) {
         EXPECT_LE(state, state_rows(calls));
       }
       EXPECT_EQ(rows, 6 * parts);
-      if (most == 20) EXPECT_EQ(std::ssize(calls), std::max(1, (parts + 4) / 6));
+      if (most == 20) {
+        EXPECT_EQ(std::ssize(calls), std::max(1, (parts + 4) / 6));
+      }
     }
   }
 }
