@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "braid/backend/cuda/memory.h"
+#include "braid/base/error.h"
 #include "braid/kernels/cuda/bind_merge.h"
 #include "braid/kernels/cuda/comm/device/exchange_rows.h"
 #include "braid/kernels/cuda/comm/exchange_run.h"
@@ -18,7 +19,7 @@ namespace {
 
 // Rows of the last op, a warp's work each.
 int64_t rows_of(const OpCall& last) {
-  if (last.op->def == &ops::kKvWrite) return 2 * last.in[0].shape[1];
+  if (last.op->def == &ops::kKvWrite) return 2 * last.in[2].shape[0];
   return last.out[0].shape.elems() / (last.in[0].shape[3] - 2);
 }
 
@@ -78,7 +79,7 @@ KeepRowsArgs keep_args(const OpCall& call) {
           .to = {reinterpret_cast<uint4*>(cache_k.data), reinterpret_cast<uint4*>(cache_v.data)},
           .at = call.in[2].as<const int32_t>(),
           .slots = cache_k.shape[0] * cache_k.shape[1],
-          .rows = static_cast<int>(k.shape[1]),
+          .rows = static_cast<int>(call.in[2].shape[0]),
           .words = static_cast<int>(bytes_of(k.dtype, k.shape[2] * k.shape[3]) / 16)};
 }
 
@@ -93,6 +94,11 @@ BoundKernel bind(std::span<const LaunchArgs> launches, const OneSidedComm& comm)
   // A rank that awaits no states has no results. Their place may be that of what it pushes.
   const auto& awaited = launches[1].call.attrs<ops::SyncAttrs>().arrivals;
   const bool none = std::ranges::count(awaited, 0) == std::ssize(awaited);
+  const std::vector<int> peers = launches[0].call.attrs<ops::MoveAttrs>().peers();
+  BRAID_CHECK(none || last.call.in.size() > 1 || peers.empty() ||
+                  std::ranges::count(peers, comm.endpoint().rank()) > 0,
+              "states of {} peers may lie under the results of a rank that awaits {} others",
+              peers.size(), awaited.size());
   return [exchange, none, &call = last.call,
           queries = merge_queries(last)](const LaunchContext& context) {
     MergeStatesParams p = merge_params(call, queries);

@@ -15,7 +15,7 @@ constexpr const OpDef* kOps[] = {&ops::kPush, &ops::kSync, &ops::kMergeStates, &
 constexpr int64_t kCtaBytes = 16 << 10;  // that a CTA has under way at once
 constexpr int kWarps = kExchangeThreads / 32;
 
-constexpr int kTensors = 3;  // q, k and v, to each rank and behind own rows
+constexpr int kTensors = 3;  // q, k and v; a piece of each goes to each rank, and to own rows
 
 // Rows whole in words of 16 bytes.
 bool in_words(const ValueType& rows) {
@@ -54,12 +54,12 @@ int exchange_ranks(const Program& program, const LaunchRun& run) {
   const auto ranks = static_cast<int>(waits.arrivals.size());
   if (waits.ranks() > 1 || !waits.opens.empty() ||
       sync.inputs[ops::kSyncArrivals] != push.inputs[0] || !whole_rows(program, push) ||
+      !push.attrs.as<ops::MoveAttrs>().told.empty() ||
       kTensors * (ranks + 1) > kMaxPushPieces) {
     return 0;
   }
-  // Results may lie where the push's sources were. All states of a result come by pushes, so that
-  // its rank's own arrival says that the sources were read; results of own states do not wait, and
-  // must be made of the sources.
+  // Results may lie where the push's sources were: a rank's own arrival says that all were read.
+  // Results of own states do not wait, and must be made of the sources.
   if (merges && last.inputs.size() > 1 && std::ranges::count(push.inputs, last.inputs[1]) == 0) {
     return 0;
   }

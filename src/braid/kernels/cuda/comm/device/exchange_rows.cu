@@ -8,8 +8,17 @@ namespace {
 
 constexpr int kWarps = kExchangeThreads / 32;
 
-// CTAs deal pieces by turns, and CTAs of a piece share its words. The last share of a peer's rows
-// tells the peer.
+// The last share of what a peer waits for tells the peer.
+__device__ void end_share(const CommView& view, const ExchangeParams& p, int peer) {
+  if (p.shares[peer] > 1) {
+    if (atomicAdd(p.push.ended + peer, 1u) + 1 < p.shares[peer]) return;
+    p.push.ended[peer] = 0;
+    __threadfence_system();
+  }
+  if (!is_aborted(view)) atomicAdd_system(p.push.arrivals[peer], 1u);
+}
+
+// CTAs deal pieces by turns, and CTAs of a piece share its words.
 __device__ void store_rows(const CommView& view, const ExchangeParams& p, bool aborted) {
   const int cta = static_cast<int>(blockIdx.x), pieces = p.push.num_pieces;
   if (cta >= p.pushers) return;
@@ -22,13 +31,8 @@ __device__ void store_rows(const CommView& view, const ExchangeParams& p, bool a
   if (threadIdx.x > 0) return;
   __threadfence_system();  // for the stores of all threads, which the barrier has ordered
   for (int i = cta % pieces; i < pieces; i += p.pushers) {
-    const int peer = p.peer[i];
-    if (p.shares[peer] > 1) {
-      if (atomicAdd(p.push.ended + peer, 1u) + 1 < p.shares[peer]) continue;
-      p.push.ended[peer] = 0;
-      __threadfence_system();
-    }
-    if (!is_aborted(view)) atomicAdd_system(p.push.arrivals[peer], 1u);
+    end_share(view, p, p.peer[i]);
+    if (p.own >= 0 && p.peer[i] != p.own) end_share(view, p, p.own);
   }
 }
 

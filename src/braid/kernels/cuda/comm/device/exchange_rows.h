@@ -9,8 +9,8 @@
 
 // An exchange as one launch (exchange_run.h). The first CTAs store rows at the peers; each CTA then
 // does its part of the last op, once rows that the part reads have come:
-//   arrivals[peer] += 1 once all of the peer's rows are stored; wait: arrivals[from] >=
-//   expected[from].
+//   arrivals[peer] += 1 once all of the peer's rows are stored, the own one once all rows are;
+//   wait: arrivals[from] >= expected[from].
 // CTAs wait for CTAs of other GPUs, so all must run at once: at most one for each SM, and small
 // enough to begin beside attention's CTAs.
 namespace braid::cuda {
@@ -18,7 +18,8 @@ namespace braid::cuda {
 struct ExchangeParams {
   PushRowsParams push;               // `ended` has a count for each peer
   int8_t peer[kMaxPushPieces];       // of each piece, among the push's peers
-  uint16_t shares[kMaxCommRanks];    // [peers] CTAs' shares of the peer's pieces
+  int8_t own;                        // this rank among the peers; -1: it sends itself nothing
+  uint16_t shares[kMaxCommRanks];    // [peers] CTAs' shares of the peer's pieces; own: of all
   int32_t pushers;                   // CTAs that store: the first ones
   const uint32_t* arrivals;          // this rank's counters
   uint32_t expected[kMaxCommRanks];  // [world]; 0: nothing

@@ -162,14 +162,21 @@ void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
 ExchangeParams OneSidedComm::params(const Exchange& exchange) const {
   ExchangeParams p{.push = params(exchange.stores, exchange.arrivals),
                    .peer = {},
+                   .own = -1,
                    .shares = {},
                    .pushers = exchange.pushers,
                    .arrivals = exchange.arrivals,
                    .expected = {}};
+  const auto own = std::ranges::find(exchange.stores.peers, endpoint_.rank());
+  if (own != exchange.stores.peers.end()) {
+    p.own = static_cast<int8_t>(own - exchange.stores.peers.begin());
+  }
   for (int i = 0; i < p.push.num_pieces; ++i) {
     const int peer = exchange.peer_of_piece.at(i);
+    const auto shares = shares_of_piece(i, p.push.num_pieces, p.pushers);
     p.peer[i] = static_cast<int8_t>(peer);
-    p.shares[peer] += shares_of_piece(i, p.push.num_pieces, p.pushers);
+    p.shares[peer] += shares;
+    if (p.own >= 0 && peer != p.own) p.shares[p.own] += shares;
   }
   for (size_t from = 0; from < exchange.expected.size(); ++from) {
     p.expected[from] = static_cast<uint32_t>(exchange.expected[from]);
