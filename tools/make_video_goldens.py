@@ -60,20 +60,47 @@ def tokens(latents, patch):
 
 
 def run_case(pipe, case):
+    """Latents of each step and pictures, of all videos one after another."""
     patch = pipe.transformer.config.patch_size_t or 1
-    steps = []
+    videos, steps = case.get("videos", 1), []
 
     def keep(_pipe, _step, _timestep, kwargs):
-        steps.append(tokens(kwargs["latents"][0], patch))
+        steps.append(torch.stack([tokens(one, patch) for one in kwargs["latents"]]))
         return kwargs
 
-    frames = pipe(case["prompt"], case["negative"], width=case["width"], height=case["height"],
-                  num_frames=case["frames"], num_inference_steps=case["steps"],
-                  guidance_scale=case["guidance"], use_dynamic_cfg=case["dynamic"],
-                  generator=torch.Generator().manual_seed(case["seed"]),
+    generators = [torch.Generator().manual_seed(case["seed"] + k) for k in range(videos)]
+    frames = pipe(videos * [case["prompt"]], videos * [case["negative"]], width=case["width"],
+                  height=case["height"], num_frames=case["frames"],
+                  num_inference_steps=case["steps"], guidance_scale=case["guidance"],
+                  use_dynamic_cfg=case["dynamic"],
+                  generator=generators[0] if case.get("batch") or videos == 1 else generators,
                   max_sequence_length=case["text"], output_type="np", callback_on_step_end=keep).frames
-    return {"latents": torch.stack(steps),
-            "pixels": torch.from_numpy((frames[0] * 255).round().astype(np.int32))}
+    return {"latents": torch.cat(list(torch.stack(steps, 1))),
+            "pixels": torch.from_numpy((np.concatenate(frames) * 255).round().astype(np.int32))}
+
+
+# Latents [frames, h, w] of videos larger than a tile, and a frame of training in pixels. With a frame
+# whose quarter's sixth and fifth are no whole latents, diffusers makes frames of another size.
+TILES = {"video_rotary": ((5, 7, 6), (48, 40)), "video": ((1, 21, 9), (96, 80)),
+         "video_pairs": ((4, 3, 6), (48, 40))}
+
+
+def run_tiles(root):
+    out = {}
+    for kind, (size, (height, width)) in TILES.items():
+        folder = pathlib.Path(root) / f"tiles_{kind}"
+        make_tiny_pipeline.make(folder, kind)
+        vae = AutoencoderKLCogVideoX.from_pretrained(
+            folder / "vae", torch_dtype=torch.float32, sample_height=height, sample_width=width)
+        torch.manual_seed(7)
+        z = torch.randn(1, vae.config.latent_channels, *size)
+        vae.enable_tiling()
+        with torch.no_grad():
+            frames = vae.decode(z).sample
+        out[f"{kind}.sample"] = torch.tensor([height, width], dtype=torch.int32)
+        out[f"{kind}.latents"] = z[0].permute(1, 2, 3, 0)
+        out[f"{kind}.frames"] = frames[0].permute(1, 2, 3, 0)
+    return out
 
 
 def run_sampler(config, steps):
@@ -171,6 +198,9 @@ def main():
             (ROOT / name).write_text(compact(make()))
     (ROOT / "video_cases.json").write_text(compact(CASES))
     with tempfile.TemporaryDirectory() as root:
+        if options.only in "video_tiles.safetensors":
+            save_file({k: v.contiguous() for k, v in run_tiles(root).items()},
+                      ROOT / "video_tiles.safetensors")
         for kind in tiny_cogvideox.KINDS:
             folder = pathlib.Path(root) / kind
             make_tiny_pipeline.make(folder, kind)

@@ -8,6 +8,7 @@
 
 #include "braid/engine/diffusion/flux_pipeline.h"
 #include "braid/engine/diffusion/vae_decoder.h"
+#include "braid/engine/diffusion/video_decoder.h"
 #include "golden/diffusion/case.h"
 #include "golden/diffusion/differences.h"
 
@@ -30,6 +31,29 @@ TEST(Tiles, BlendAsDiffusers) {
     EXPECT_LT(worst_difference(decoder.decode_tiles(latents, z[0], z[1]), want), 5e-5);
     const auto exact = decoder.decode(latents, z[0], z[1]);
     EXPECT_GT(worst_difference(exact, want), 1e-3) << "tiles are not exact";
+  }
+}
+
+// Chunks of several latent frames, and tiles of a row or a column of latents at the edges.
+TEST(Tiles, OfVideosBlendAsDiffusers) {
+  const SafetensorsFile golden(diffusion_golden("video_tiles.safetensors"));
+  for (const std::string kind : {"video_rotary", "video", "video_pairs"}) {
+    SCOPED_TRACE(kind);
+    const DiffusersFolder folder(tiny_pipeline(kind));
+    nlohmann::json config = folder.config("vae").value();
+    const auto sample = tensor<int32_t>(golden, kind + ".sample");
+    config["sample_height"] = sample[0], config["sample_width"] = sample[1];
+    const JsonObject changed("config.json", config);
+    const float factor = read_autoencoder_cogvideox_config(changed).scaling_factor;
+    VideoDecoder decoder(changed, folder.weights("vae"), {.threads = 2});
+    const Shape z = golden.get(kind + ".latents").shape;
+    const VideoLatentSize size{.frames = z[0], .height = z[1], .width = z[2]};
+    EXPECT_TRUE(decoder.tiles().divides(z[1], z[2]));
+    std::vector<float> latents = tensor<float>(golden, kind + ".latents");
+    for (float& v : latents) v *= factor;
+    const auto want = tensor<float>(golden, kind + ".frames");
+    EXPECT_LT(worst_difference(decoder.pixels_in_tiles(latents, size), want), 5e-5);
+    EXPECT_GT(worst_difference(decoder.pixels(latents, size), want), 1e-3) << "not exact";
   }
 }
 

@@ -71,6 +71,16 @@ std::vector<float> VideoDecoder::pixels(std::span<const float> latents,
   return all;
 }
 
+std::vector<float> VideoDecoder::pixels_in_tiles(std::span<const float> latents,
+                                                 const VideoLatentSize& size) {
+  std::vector<float> of_tile;
+  return decode_in_tiles(latents, {size.frames, size.height, size.width}, tiles(), scale(),
+                         [&](std::span<const float> part, int64_t h, int64_t w) {
+                           of_tile = pixels(part, {size.frames, h, w});
+                           return std::span<const float>(of_tile);
+                         });
+}
+
 std::vector<RgbImage> VideoDecoder::decode(std::span<const float> latents,
                                            const VideoLatentSize& size, bool tiled) {
   const int64_t height = size.height * scale(), width = size.width * scale();
@@ -85,12 +95,7 @@ std::vector<RgbImage> VideoDecoder::decode(std::span<const float> latents,
     each_chunk(latents, size, take);
     return pictures;
   }
-  std::vector<float> pixels_of_tile;
-  take(decode_in_tiles(latents, {size.frames, size.height, size.width}, tiles(), scale(),
-                       [&](std::span<const float> part, int64_t h, int64_t w) {
-                         pixels_of_tile = pixels(part, {size.frames, h, w});
-                         return std::span<const float>(pixels_of_tile);
-                       }));
+  take(pixels_in_tiles(latents, size));
   return pictures;
 }
 

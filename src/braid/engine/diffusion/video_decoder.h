@@ -39,7 +39,9 @@ class VideoDecoder {
   TileGrid tiles() const { return tiles_of(config_); }
   // The same as f32 [frames * H * W, 3] from -1 to 1, not cut.
   std::vector<float> pixels(std::span<const float> latents, const VideoLatentSize& size);
-  // The same, some frames at a time in order; a span is valid within the call.
+  // The same in tiles().
+  std::vector<float> pixels_in_tiles(std::span<const float> latents, const VideoLatentSize& size);
+  // As pixels(), some frames at a time in order; a span is valid within the call.
   using TakeFrames = std::function<void(std::span<const float> frames)>;
   void each_chunk(std::span<const float> latents, const VideoLatentSize& size,
                   const TakeFrames& take);
