@@ -261,8 +261,9 @@ def t5_tokenizer(folder, words):
     write_json(folder / "tokenizer.json", {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
         "normalizer": None,
-        "pre_tokenizer": {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always",
-                          "split": True},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "WhitespaceSplit"},
+            {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}]},
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [{"Sequence": {"id": "A", "type_id": 0}},

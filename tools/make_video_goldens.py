@@ -49,6 +49,23 @@ CASES = [
     {"name": "video_pairs_frame", "kind": "video_pairs", "prompt": "box", "negative": "blue",
      "width": 8, "height": 8, "frames": 1, "steps": 3, "guidance": 2.0, "dynamic": True, "seed": 9,
      "text": 4},
+    # As many tokens of text as the models read: a text that is cut, and a text that is padded.
+    {"name": "video_text_226", "kind": "video_rotary", "prompt": 90 * "a red dog, ", "negative": "sea",
+     "width": 16, "height": 8, "frames": 9, "steps": 2, "guidance": 6.0, "dynamic": False, "seed": 4,
+     "text": 226},
+    {"name": "video_text_512", "kind": "video_pairs", "prompt": 60 * "big house, ", "negative": "",
+     "width": 8, "height": 16, "frames": 17, "steps": 2, "guidance": 6.0, "dynamic": False, "seed": 6,
+     "text": 512},
+    # Several videos: each with a generator of its own, or one generator for all.
+    {"name": "video_two", "kind": "video_rotary", "prompt": "a tree", "negative": "", "width": 16,
+     "height": 8, "frames": 9, "steps": 3, "guidance": 4.0, "dynamic": False, "seed": 12, "text": 8,
+     "videos": 2},
+    {"name": "video_two_batch", "kind": "video_rotary", "prompt": "a tree", "negative": "",
+     "width": 16, "height": 8, "frames": 9, "steps": 4, "guidance": 4.0, "dynamic": False, "seed": 12,
+     "text": 8, "videos": 2, "batch": True},
+    {"name": "video_three_batch", "kind": "video", "prompt": "light", "negative": "", "width": 8,
+     "height": 8, "frames": 9, "steps": 2, "guidance": 1.0, "dynamic": False, "seed": 8, "text": 16,
+     "videos": 3, "batch": True},
 ]
 
 

@@ -29,12 +29,14 @@ inline std::vector<VideoCase> video_cases() {
                                  .guidance = j.at("guidance"),
                                  .dynamic_guidance = j.at("dynamic"),
                                  .text_tokens = j.at("text"),
-                                 .seed = j.at("seed")}});
+                                 .seed = j.at("seed"),
+                                 .videos = j.value("videos", 1),
+                                 .one_generator = j.value("batch", false)}});
   }
   return cases;
 }
 
-// Latents of all steps and pictures of a request's only video.
+// Latents of all steps and pictures of a request's videos, one after another.
 struct MadeVideo {
   std::vector<float> latents;
   std::vector<RgbImage> frames;
@@ -45,7 +47,9 @@ inline MadeVideo make_video(CogVideoXPipeline& pipeline, VideoRequest request) {
   request.on_latents = [&](int64_t, int64_t step, std::span<const float> latents) {
     if (step > 0) made.latents.insert(made.latents.end(), latents.begin(), latents.end());
   };
-  request.on_video = [&](int64_t, const std::vector<RgbImage>& frames) { made.frames = frames; };
+  request.on_video = [&](int64_t, const std::vector<RgbImage>& frames) {
+    made.frames.insert(made.frames.end(), frames.begin(), frames.end());
+  };
   pipeline.generate(request);
   return made;
 }

@@ -44,6 +44,12 @@ LatentShape latent_shape(const VideoRequest& request, const AutoencoderCogVideoX
           .patch_frames = patch};
 }
 
+NoiseDraws noise_of(const VideoRequest& request, int64_t video, const LatentShape& shape,
+                    DType type) {
+  if (request.one_generator) return {request.seed, shape, type, request.videos, video};
+  return {request.seed + static_cast<uint64_t>(video), shape, type};
+}
+
 }  // namespace
 
 CogVideoXPipeline::Defaults CogVideoXPipeline::defaults_of(const CogVideoXConfig& c,
@@ -343,7 +349,7 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
   begin_steps();
   result.timings.prepare_ms = lap.ms();
   for (int64_t video = 0; video < request.videos; ++video) {
-    NoiseDraws draws(request.seed + static_cast<uint64_t>(video), shape, config_.values());
+    NoiseDraws draws = noise_of(request, video, shape, config_.values());
     std::vector<float> latents = draws.next();
     if (request.on_latents) request.on_latents(video, 0, latents);
     if (passes_.empty()) begin_steps();  // freed for the decoder

@@ -25,10 +25,11 @@ struct VideoRequest {
   double guidance = 0;            // above 1: a second pass, with the negative prompt
   bool dynamic_guidance = false;  // grows over the steps
   int64_t text_tokens = 0;        // shorter prompts are padded, longer prompts cut
-  uint64_t seed = 0;              // video k has seed + k
+  uint64_t seed = 0;              // video k has seed + k; with one_generator all have `seed`
   int64_t videos = 1;
-  bool strict = false;  // a prompt that is too long is an error
-  bool tiles = false;   // as of ImageRequest
+  bool one_generator = false;  // draws the noise of all videos at once, as diffusers' batches
+  bool strict = false;         // a prompt that is too long is an error
+  bool tiles = false;          // as of ImageRequest
   std::function<bool(const PipelineProgress&)> on_progress;
   std::function<void(const PipelineMemory&)> on_memory;  // as of ImageRequest
   // Latents as tokens [Lv, token_dim]: noise as step 0, then each step's result.

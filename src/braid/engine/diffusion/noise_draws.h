@@ -14,9 +14,11 @@ namespace braid {
 // while its prediction is computed.
 class NoiseDraws {
  public:
-  // `type`: of the noise, as of TorchGenerator.
-  NoiseDraws(uint64_t seed, const LatentShape& shape, DType type)
-      : generator_(seed, type), shape_(shape) {}
+  // `type`: of the noise, as of TorchGenerator. A generator that draws for several `videos` at once
+  // gives this video its part of each draw.
+  NoiseDraws(uint64_t seed, const LatentShape& shape, DType type, int64_t videos = 1,
+             int64_t video = 0)
+      : generator_(seed, type), shape_(shape), videos_(videos), video_(video) {}
 
   // Tokens [Lv, token_dim].
   std::vector<float> next() {
@@ -38,13 +40,15 @@ class NoiseDraws {
 
  private:
   std::vector<float> draw() {
-    std::vector<float> noise(static_cast<size_t>(shape_.elems()));
+    const auto n = static_cast<size_t>(shape_.elems());
+    std::vector<float> noise(n * static_cast<size_t>(videos_));
     generator_.normals(noise);
-    return tokens_of_noise(shape_, noise);
+    return tokens_of_noise(shape_, std::span(noise).subspan(n * static_cast<size_t>(video_), n));
   }
 
   TorchGenerator generator_;
   const LatentShape shape_;
+  const int64_t videos_, video_;
   int64_t taken_ = 0;
   std::deque<std::vector<float>> ready_;
   std::future<std::vector<std::vector<float>>> ahead_;  // waited for at its end
