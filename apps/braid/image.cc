@@ -33,19 +33,13 @@ double ms_since(Clock::time_point start) {
 struct ImageOptions : PictureOptions {
   ImageOptions() : PictureOptions("image") { output = "image.png"; }
 
-  std::optional<std::string> seed_mode;
   int64_t first = 0;  // of a batch's pictures, from --from-png
   std::string from_png;
-
-  std::string seeds() const { return seed_mode.value_or("each"); }
 };
 
 void check(const ImageOptions& o) {
   o.PictureOptions::check();
   require_picture_format(picture_format(o.output));
-  if (o.seeds() != "each" && o.seeds() != "batch") {
-    fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", o.seeds());
-  }
   if (o.cfg_ranks && *o.cfg_ranks != 1) {
     fail(ErrorCode::kInvalidArgument,
          "--cfg-ranks is {}: Flux.1 has one pass, nothing to divide; --sp divides a pass's tokens",
@@ -74,7 +68,7 @@ void take_settings(ImageOptions& o) {
     if (!o.seed) o.seed = std::stoull(settings.get_or<std::string>("seed", "0"));
     if (!same_noise) return;
     take(o.seed_mode, "seed_mode");
-    if (o.seeds() == "batch") o.first = settings.get_or<int64_t>("image", 0);
+    if (o.one_generator()) o.first = settings.get_or<int64_t>("image", 0);
     require_between("'image' of " + o.from_png, o.first, 0, 100000 - 1);
     return;
   }
@@ -94,13 +88,9 @@ ImageRequest request_of(const ImageOptions& o, const FluxPipeline& pipeline) {
           .seed = o.seed ? *o.seed : std::random_device()(),
           .images = o.count,
           .first = o.first,
-          .one_generator = o.seeds() == "batch",
+          .one_generator = o.one_generator(),
           .strict = o.strict,
           .tiles = o.vae_tiling};
-}
-
-uint64_t seed_of(const ImageRequest& r, int64_t image) {
-  return r.one_generator ? r.seed : r.seed + static_cast<uint64_t>(image);
 }
 
 // What made a picture, for the file itself.
@@ -111,7 +101,7 @@ PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k, bo
                          {"height", r.height},
                          {"steps", r.steps},
                          {"guidance", r.guidance},
-                         {"seed", std::to_string(seed_of(r, k))},
+                         {"seed", std::to_string(o.seed_of(r.seed, k))},
                          {"seed_mode", o.seeds()},
                          {"image", r.first + k},
                          {"text_tokens", r.text_tokens},
@@ -122,7 +112,7 @@ PngTexts settings_of(const ImageOptions& o, const ImageRequest& r, int64_t k, bo
 Json report_of(const ImageOptions& o, const ImageRequest& r, const ImageResult& result) {
   Json images = Json::array();
   for (int64_t k = 0; k < r.images; ++k) {
-    images.push_back({{"file", o.output_of(k).string()}, {"seed", seed_of(r, k)}});
+    images.push_back({{"file", o.output_of(k).string()}, {"seed", o.seed_of(r.seed, k)}});
   }
   return {
       {"images", std::move(images)},
@@ -232,9 +222,6 @@ void add_image(CLI::App& app) {
                       "steps from noise to picture (default 28, without a guidance input 4)");
   command->add_option("--guidance,--guidance-scale,--cfg-scale", o->guidance,
                       "how closely the picture follows the text (default 3.5)");
-  command->add_option("--seed-mode", o->seed_mode,
-                      "each: image k of -n has seed + k; batch: one generator draws all, as "
-                      "diffusers does (default each)");
   command->add_option("-o,--output", o->output,
                       "the file, image.png, or .jpg, .webp; with -n 3 image-1.png to image-3.png");
   command->add_option("--text-tokens,--max-sequence-length", o->text_tokens,

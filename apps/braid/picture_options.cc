@@ -31,6 +31,10 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("-W,--width", width, "the width alone");
   command.add_option("-H,--height", height, "the height alone");
   command.add_option("-s,--seed", seed, "of the noise (default: another one each time)");
+  command.add_option("--seed-mode", seed_mode,
+                     fmt::format("each: {} k of -n has seed + k; batch: one generator draws all, "
+                                 "as diffusers does (default each)",
+                                 what));
   command.add_option("-n,--" + what + "s,--num-" + what + "s-per-prompt", count,
                      "how many (default 1)");
   command.add_option("--variant", variant, "of the weight files: fp16");
@@ -99,6 +103,9 @@ void PictureOptions::check() const {
   if (text_encoder != "gpu" && text_encoder != "cpu" && text_encoder != "load") {
     fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu, cpu or load",
          text_encoder);
+  }
+  if (seeds() != "each" && seeds() != "batch") {
+    fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", seeds());
   }
   if (!prompt && !file && random_weights.empty()) {
     fail(ErrorCode::kInvalidArgument, "{} needs a prompt: -p TEXT or -f FILE", what);

@@ -26,6 +26,7 @@ struct PictureOptions {
   std::optional<int64_t> width, height, steps, text_tokens;
   std::optional<double> guidance;
   std::optional<uint64_t> seed;
+  std::optional<std::string> seed_mode;
   int64_t count = 1;
   int64_t preview_every = 0;
   int quality = 95;
@@ -46,6 +47,12 @@ struct PictureOptions {
   // Where components compute; `groups` are the config's cfg_ranks. Fails with kInvalidArgument,
   // naming the option.
   PipelineConfig config(int groups = 1) const;
+  // Whether one generator draws the noise of all items, else a generator each.
+  bool one_generator() const { return seeds() == "batch"; }
+  std::string seeds() const { return seed_mode.value_or("each"); }
+  uint64_t seed_of(uint64_t first, int64_t k) const {
+    return one_generator() ? first : first + static_cast<uint64_t>(k);
+  }
   // Width and height; the defaults without an option.
   std::pair<int64_t, int64_t> sides(int64_t default_width, int64_t default_height) const;
   std::string prompt_text() const;

@@ -73,6 +73,7 @@ VideoRequest request_of(const VideoOptions& o, const CogVideoXPipeline::Defaults
                  .text_tokens = o.text_tokens.value_or(otherwise.text_tokens),
                  .seed = o.seed ? *o.seed : std::random_device()(),
                  .videos = o.count,
+                 .one_generator = o.one_generator(),
                  .strict = o.strict,
                  .tiles = o.vae_tiling};
   require_utf8(r.negative, "the negative prompt");
@@ -92,7 +93,10 @@ std::string settings_of(const VideoOptions& o, const VideoRequest& r, int64_t k,
                     {"steps", r.steps},
                     {"guidance", r.guidance},
                     {"dynamic_guidance", r.dynamic_guidance},
-                    {"seed", std::to_string(r.seed + static_cast<uint64_t>(k))},
+                    {"seed", std::to_string(o.seed_of(r.seed, k))},
+                    {"seed_mode", o.seeds()},
+                    {"video", k},
+                    {"videos", r.videos},
                     {"text_tokens", r.text_tokens},
                     {"vae_tiling", tiled}});
 }
@@ -179,11 +183,12 @@ void run(VideoOptions o) {
                    {"fps", fps},
                    {"steps", request.steps},
                    {"guidance", request.guidance},
+                   {"seed_mode", o.seeds()},
                    {"cfg_ranks", pipeline.cfg_ranks()},
                    {"tokens", {{"t5", result.tokens}, {"text", request.text_tokens}}}};
     for (int64_t k = 0; k < o.count; ++k) {
       report["videos"].push_back(
-          {{"file", o.output_of(k).string()}, {"seed", request.seed + static_cast<uint64_t>(k)}});
+          {{"file", o.output_of(k).string()}, {"seed", o.seed_of(request.seed, k)}});
     }
     report.update(drawing_report(o, config, pipeline.mesh(), result.timings,
                                  pipeline.weight_bytes(), load_ms, write_ms, result.step_bytes,

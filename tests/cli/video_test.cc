@@ -55,6 +55,23 @@ TEST_F(VideoTest, FramesAsPicturesOverRanks) {
   EXPECT_FALSE(std::filesystem::exists(path("x-1-0010.png")));
 }
 
+// DPM's noise of each step comes from the generator too.
+TEST_F(VideoTest, OneGeneratorForAll) {
+  const std::string options =
+      "video" + kRotary + " -p cat -W 16 -H 8 --frames 9 --steps 2 --seed 3 --text-tokens 8 -o ";
+  const Outcome o = braid(options + path("b.png") + " -n 2 --seed-mode batch --json");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json report = json::parse(o.out);
+  EXPECT_EQ(report["seed_mode"], "batch");
+  EXPECT_EQ(report["videos"][1]["seed"], 3);
+  const PngFile second = png("b-2-0001.png");
+  EXPECT_THAT(second.texts[0].second,
+              HasSubstr("\"seed_mode\":\"batch\",\"video\":1,\"videos\":2"));
+  ASSERT_EQ(braid(options + path("e.png") + " -n 2 --seed-mode each").status, 0);
+  EXPECT_NE(png("e-2-0001.png").image.pixels, second.image.pixels);
+  expect_refused(options + path("r.png") + " --seed-mode all", 2, "--seed-mode is all");
+}
+
 TEST_F(VideoTest, PreviewsAreFirstFrames) {
   const std::string options =
       "video" + kVideo + " -p cat --size 32x24 --frames 9 --steps 3 --seed 7 -o ";
