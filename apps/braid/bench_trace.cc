@@ -1,6 +1,7 @@
 // Replays a load of requests: by the simulator on absent devices, or on this machine.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -191,6 +192,10 @@ void check(const BenchTraceOptions& o) {
   require_between("-n", o.load.requests, 1, int64_t{1} << 30);
   require_between("--long", o.long_tokens, 1, kMostTokens);
   require_between("--sp-step", o.sp_step, 0, kMostTokens);
+  const auto divides = [](const std::string& policy) { return policy != "chunked"; };
+  if (o.simulated() && !o.sp.empty() && std::ranges::none_of(o.policies, divides)) {
+    fail(ErrorCode::kInvalidArgument, "--sp goes with --policy sp, sp-apart or sp-levels");
+  }
   require_between("--max-running", o.cluster.max_running, 1, 1 << 16);
   if (!(o.cluster.memory_gb > 0 && o.cluster.memory_gb <= 1e6)) {
     fail(ErrorCode::kInvalidArgument, "--memory is {} GB, wanted above 0 to 1000000",

@@ -89,10 +89,10 @@ class Simulation {
 
   Json json() const {
     const Topology& topology = place_.topology();
-    Json out = {{"title", family_.title},        {"profile", place_.profile()->name},
-                {"machines", topology.machines}, {"devices", topology.devices},
-                {"ranks", place_.ranks()},       {"link_gbps", options_.link_gbps},
-                {"heads", family_.heads}};
+    Json out = {{"title", family_.title},          {"profile", place_.profile()->name},
+                {"racks", topology.racks},         {"machines", topology.machines},
+                {"devices", topology.devices},     {"ranks", place_.ranks()},
+                {"link_gbps", options_.link_gbps}, {"heads", family_.heads}};
     out["sizes"] = Json::array();
     for (size_t i = 0; i < sizes_.size(); ++i) {
       const SimulatedSize& size = sizes_[i];

@@ -351,8 +351,8 @@ std::string BenchPlace::description() const {
     const Link& link = topology_.machines > 1 ? topology_.cluster_link : topology_.machine_link;
     const std::string links =
         topology_.emulated ? fmt::format(", links of {:g} GB/s", link.bytes_per_second / 1e9) : "";
-    return fmt::format("{}, {} ranks as {}x{}{}, simulated from the profile '{}'", name(dtype()),
-                       engine_.tp, topology_.machines, topology_.devices, links, profile_->name);
+    return fmt::format("{}, {} ranks as {}{}, simulated from the profile '{}'", name(dtype()),
+                       engine_.tp, sizes_of(topology_), links, profile_->name);
   }
   return fmt::format("random weights in {}, {} ranks as {}{}, {}", name(dtype()), engine_.tp,
                      to_string(topology_), topology_.emulated ? ", links emulated" : "",

@@ -86,6 +86,7 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
   expect_refused("bench trace --set 1x3 " + shape(), 2, "--set is 1x3");
   expect_refused("bench trace --policy sp-levels --keep 1.5 " + shape(), 2, "--keep");
   expect_refused("bench trace --policy sp --sp fast " + shape(), 2, "'fast'");
+  expect_refused("bench trace --policy chunked --sp ring " + shape(), 2, "--sp goes with --policy");
   expect_refused("bench trace --find-rate " + shape(), 2, "--find-rate wants limits");
   expect_refused("bench trace --profile h100", 2, "--profile");
   const std::string here = "bench trace -m " + gguf() + " ";

@@ -38,7 +38,7 @@ class InterruptedPictures : public CliTest {
       }
       std::filesystem::remove_all(out);
     }
-    std::printf("%d of 8 runs had previews\n", ended);
+    EXPECT_GT(ended, 0) << "no run had previews";
   }
 };
 

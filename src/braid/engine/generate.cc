@@ -58,6 +58,9 @@ std::vector<ContextRoom> rooms(const EngineConfig& config, const Model& model, i
 // On two H200 arenas took up to 1.5 times the planned bytes, and a larger one came beside the last.
 constexpr int64_t kArenasPerPlan = 3;
 
+// Where a step is not planned: bytes of a token, an 8B model's.
+constexpr int64_t kTokenActivations = 64 << 10;
+
 // Memory for a rank's step of a prompt, where ranks divide prompts; 0: unknown.
 int64_t step_activations(const EngineConfig& config, const Model& model, int64_t tokens) {
   if (!config.sp || config.tp == 1 || tokens == 0) return 0;
@@ -81,8 +84,14 @@ int64_t step_of_prompt(const EngineConfig& config, const Model& model, int64_t c
   if (!config.device.cuda) return std::min(context, kRankTokens * parts);
   const int64_t own = ceil_div(config.sequences * context, int64_t{parts});
   int64_t room = std::numeric_limits<int64_t>::max();  // of each rank
+  int64_t spare = room;                                // beside an unknown step's keys
   for (const ContextRoom& gpu : rooms(config, model, 1)) {
     room = std::min(room, step_room(gpu, own) / gpu.step);
+    spare = std::min(spare, gpu.total / 8);
+  }
+  if (parts == 1) {
+    const int64_t fit = spare / (kArenasPerPlan * kTokenActivations);
+    return std::min(context, std::clamp(fit, kLeastRankTokens, kRankTokens));
   }
   const auto tokens = [&](int64_t rank_tokens) { return std::min(context, rank_tokens * parts); };
   const int64_t chosen =

@@ -71,12 +71,12 @@ const std::vector<PromptCandidate>* PromptChoice::find(int64_t tokens, int64_t c
 
 const std::vector<PromptCandidate>& PromptChoice::at(int64_t tokens, int64_t cached) {
   if (const auto* known = find(tokens, cached)) return *known;
-  Priced& made = priced_.emplace_back(Priced{tokens, cached, {}});
+  Priced made{tokens, cached, {}};
   const size_t ways = planners_.size() + (planners_.back()->ranks() > 1 ? 1 : 0);
   for (size_t way = 0; way < ways; ++way) {
     made.candidates.push_back(simulated(way, tokens, cached));
   }
-  return made.candidates;
+  return priced_.emplace_back(std::move(made)).candidates;
 }
 
 const std::vector<PromptCandidate>& PromptChoice::halfway(int64_t least, int64_t most,

@@ -191,6 +191,7 @@ class Planning {
     PromptCandidate made = b;
     made.seconds = std::lerp(a.seconds, b.seconds, part);
     made.wire_bytes = std::lerp(a.wire_bytes, b.wire_bytes, part);
+    made.rack_bytes = std::lerp(a.rack_bytes, b.rack_bytes, part);
     return made;
   }
 

@@ -37,7 +37,8 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
 void check_levels(const Model& model, const RunnerConfig& c) {
   check_keep(c.thinning, c.sp, topology_of(c));
   if (c.job) {
-    fail(ErrorCode::kUnsupported, "--keep: far keys are thinned among ranks of one process alone");
+    fail(ErrorCode::kUnsupported,
+         "--keep: far keys are thinned among ranks of one process alone, so run all ranks in one");
   }
   if (c.dp > 1) {
     fail(ErrorCode::kUnsupported, "--keep with --dp {}: ranks with sequences of their own keep all",
@@ -45,7 +46,11 @@ void check_levels(const Model& model, const RunnerConfig& c) {
   }
   const std::vector<int64_t>& windows = model.config().windows;
   if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
-    fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys");
+    fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys: leave it out");
+  }
+  if (c.device.cuda && (c.thinning.importance == Importance::previous || c.thinning.drop_queries)) {
+    fail(ErrorCode::kUnsupported,
+         "--keep: GPUs have neither --importance previous nor --drop-queries, wanted own or probe");
   }
 }
 

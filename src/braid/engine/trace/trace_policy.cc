@@ -98,7 +98,7 @@ class SetSimulator {
                                                       rank_tokens * set_.ranks(), 0);
       return step_bytes(planned).activations;
     });
-    return fits.value_or(kLeastRankTokens) * set_.ranks();
+    return std::min(fits.value_or(kLeastRankTokens) * set_.ranks(), kMostContext);
   }
 
   // Decodes for sequences with keys in equal parts on all ranks.

@@ -65,8 +65,8 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
   }
   if (keep.empty() || keep.size() > groups.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "--keep has {} shares, wanted 1 to {}: one for each level of --levels (without it, of "
-         "--machines)",
+         "--keep has {} shares, wanted 1 to {}: one for each level of --levels (with --sp also "
+         "of --machines)",
          keep.size(), groups.size());
   }
   for (size_t i = 0; i < keep.size(); ++i) {

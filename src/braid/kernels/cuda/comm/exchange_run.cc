@@ -54,8 +54,7 @@ int exchange_ranks(const Program& program, const LaunchRun& run) {
   const auto ranks = static_cast<int>(waits.arrivals.size());
   if (waits.ranks() > 1 || !waits.opens.empty() ||
       sync.inputs[ops::kSyncArrivals] != push.inputs[0] || !whole_rows(program, push) ||
-      !push.attrs.as<ops::MoveAttrs>().told.empty() ||
-      kTensors * (ranks + 1) > kMaxPushPieces) {
+      !push.attrs.as<ops::MoveAttrs>().told.empty() || kTensors * (ranks + 1) > kMaxPushPieces) {
     return 0;
   }
   // Results may lie where the push's sources were: a rank's own arrival says that all were read.
