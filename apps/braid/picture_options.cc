@@ -125,6 +125,7 @@ void PictureOptions::check() const {
 void PictureOptions::check_ranks(int groups) const {
   const bool passes = schedule == "cfg_passes";
   if (!sp.empty()) {
+    wanted_text_rows();
     std::vector<std::string> names = {"sequence_parallel", "overlap", "sequential", "auto"};
     if (what == "video") names.emplace_back("cfg_passes");
     if (!is_strategy_file(schedule) && std::ranges::count(names, schedule) == 0) {

@@ -162,7 +162,8 @@ class Simulation {
         }
       } catch (const Error& error) {
         if (!is_impossible(options_, error)) throw;
-        if (i == 0) refused_.push_back(figure_.rows[row].label + ": " + error.what());
+        const std::string line = figure_.rows[row].label + ": " + error.what();
+        if (std::ranges::count(refused_, line) == 0) refused_.push_back(line);
       }
     }
     most_.push_back(torus);

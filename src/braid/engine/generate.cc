@@ -25,10 +25,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-}  // namespace
-
-namespace {
-
 // Each GPU of this process, with `step` bytes of a rank's step.
 std::vector<ContextRoom> rooms(const EngineConfig& config, const Model& model, int64_t step) {
   const ModelConfig& c = model.config();

@@ -278,8 +278,7 @@ PromptCandidate attempt(const Planning& planning, const Way& way) {
   fail(
       ErrorCode::kResource,
       "a prompt of {} tokens after {} does not fit {} devices of {} GB: the least that a rank "
-      "wants "
-      "is {:.1f} GB ({} on {} ranks); {}",
+      "wants is {:.1f} GB ({} on {} ranks); {}",
       request.tokens, request.cached, request.machines, request.memory_gb,
       smallest->bytes.all() / kGb, smallest->name(), smallest->ranks(),
       longest > 0 ? fmt::format("the longest that fits has {} tokens", longest) : "no prompt fits");

@@ -1,9 +1,21 @@
 #include "braid/engine/thinning.h"
 
+#include "braid/base/error.h"
+
 namespace braid {
+namespace {
+
+// Segments of a prompt grow by the square of its parts.
+constexpr int kMostThinnedRanks = 64;
+
+}  // namespace
 
 KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ranks) {
   const int parts = thinning.groups.empty() ? kThinnedRanks : thinning.groups.back();
+  if (!ranks && parts > kMostThinnedRanks) {
+    fail(ErrorCode::kInvalidArgument, "--levels has a group of {} ranks, wanted at most {} in all",
+         parts, kMostThinnedRanks);
+  }
   KeyLevels levels = ranks ? key_levels(thinning.keep, thinning.groups, *ranks)
                            : key_levels(thinning.keep, thinning.groups, parts);
   levels.importance = thinning.importance;

@@ -59,7 +59,8 @@ StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int
                      const std::function<StepForm(TextRows)>& form) {
   std::vector<StepForm> forms;
   for (const TextRows text : kTextRows) {
-    if (config.text.value_or(text) == text) forms.push_back(form(text));
+    const bool offered = topology.ranks() > 1 || text == TextRows::split;  // one rank has all text
+    if (config.text ? *config.text == text : offered) forms.push_back(form(text));
   }
   std::unique_ptr<KernelCatalog> kernels;
   if (config.device.cuda) kernels = kernels_of_gpu(config.device.first_gpu());
