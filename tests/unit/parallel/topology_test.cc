@@ -106,9 +106,10 @@ TEST(Topology, OneShareIsOneLevelAndSeveralAreTheTopologys) {
     key_levels({0.5, 0.4, 0.3}, {}, parse_topology("2x4"));
     FAIL() << "three shares for two levels";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "--keep has 3 shares, wanted 1 to 2: one for each level of --levels (without it, "
-                 "of --machines)");
+    EXPECT_STREQ(
+        error.what(),
+        "--keep has 3 shares, wanted 1 to 2: one for each level of --levels (with --sp also "
+        "of --machines)");
   }
 }
 
