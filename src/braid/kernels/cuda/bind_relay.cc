@@ -170,6 +170,7 @@ class RelayBuilder {
     enum Input : size_t { kQ, kCacheK, kCacheV, kQStart, kKvLen, kPageTable };
     const OpCall& call = args.call;
     const auto& a = call.attrs<ops::AttentionAttrs>();
+    if (rope_ == nullptr) refuse(args, "no queries turned before it");
     const OpCall& rope = rope_->call;
     const auto& turns = rope.attrs<ops::RopeAppendAttrs>();
     const TensorView &k = call.in[kCacheK], &v = call.in[kCacheV], &pages = call.in[kPageTable];
