@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
-#include <map>
 
 #include "braid/backend/cpu/thread_pool.h"
 #include "braid/base/math.h"
-#include "braid/engine/context_fit.h"
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/sequence_ranks.h"
-#include "braid/engine/step_fit.h"
-#include "braid/engine/step_planners.h"
+#include "braid/engine/step_memory.h"
 #include "braid/engine/stop_text.h"
 
 namespace braid {
@@ -25,84 +21,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Each GPU of this process, with `step` bytes of a rank's step.
-std::vector<ContextRoom> rooms(const EngineConfig& config, const Model& model, int64_t step) {
-  const ModelConfig& c = model.config();
-  std::map<int, int> ranks;                              // on each GPU
-  if (config.job) ranks[config.device.first_gpu()] = 1;  // of process 0, the others have equal ones
-  for (int r = 0; !config.job && r < config.tp; ++r) {
-    const auto& ids = config.device.ids;
-    ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
-  }
-  const int parts = config.sp ? 1 : config.tp;
-  // A step copies a layer's keys of all ranks, and the step before may still have its copy. Where
-  // a rank with all tokens thins, a step copies all keys, and the kept ones once more.
-  const int64_t copies = config.sp && config.tp > 1 ? 2 * config.tp : config.thinning ? 4 : 0;
-  std::vector<ContextRoom> found;
-  for (const auto& [id, on_it] : ranks) {
-    const GpuMemory memory = gpu_memory(id);
-    found.push_back(
-        {.free = memory.free,
-         .total = memory.total,
-         .weights = on_it * ceil_div(model.weight_bytes(), parts),
-         .token = on_it * (c.layers + copies) * bytes_of(*config.kv_dtype, c.cached_numbers(parts)),
-         .step = on_it * step});
-  }
-  return found;
-}
-
-// On two H200 arenas took up to 1.5 times the planned bytes, and a larger one came beside the last.
-constexpr int64_t kArenasPerPlan = 3;
-
-// Where a step is not planned: bytes of a token, an 8B model's.
-constexpr int64_t kTokenActivations = 64 << 10;
-
-// Memory for a rank's step of a prompt, where ranks divide prompts; 0: unknown.
-int64_t step_activations(const EngineConfig& config, const Model& model, int64_t tokens) {
-  if (!config.sp || config.tp == 1 || tokens == 0) return 0;
-  const std::unique_ptr<KernelCatalog> kernels = kernels_of_gpu(config.device.first_gpu());
-  const RunnerConfig ranks = runner_config(config, cache_shape(config, model));
-  return kArenasPerPlan * prompt_step_bytes(model, ranks, tokens, kernels.get());
-}
-
-// The tokens, at most `most`, with keys that fit on each GPU beside a step of `step` bytes.
-int64_t tokens_on_each(const EngineConfig& config, const Model& model, int64_t most, int64_t step) {
-  int64_t tokens = most;
-  for (const ContextRoom& room : rooms(config, model, step)) {
-    tokens = std::min(tokens, context_that_fits(room, most, kPageSize));
-  }
-  return tokens;
-}
-
-// Tokens of a prompt in a step: the most with which all keys of `context` fit, else the least.
-int64_t step_of_prompt(const EngineConfig& config, const Model& model, int64_t context) {
-  const int parts = config.sp ? config.tp : 1;  // of a step's tokens
-  if (!config.device.cuda) return std::min(context, kRankTokens * parts);
-  const int64_t own = ceil_div(config.sequences * context, int64_t{parts});
-  int64_t room = std::numeric_limits<int64_t>::max();  // of each rank
-  int64_t spare = room;                                // beside an unknown step's keys
-  for (const ContextRoom& gpu : rooms(config, model, 1)) {
-    room = std::min(room, step_room(gpu, own) / gpu.step);
-    spare = std::min(spare, gpu.total / 8);
-  }
-  if (parts == 1) {
-    const int64_t fit = spare / (kArenasPerPlan * kTokenActivations);
-    return std::min(context, std::clamp(fit, kLeastRankTokens, kRankTokens));
-  }
-  const auto tokens = [&](int64_t rank_tokens) { return std::min(context, rank_tokens * parts); };
-  const int64_t chosen =
-      rank_tokens_that_fit(static_cast<double>(room), [&](int64_t rank_tokens) {
-        return static_cast<double>(step_activations(config, model, tokens(rank_tokens)));
-      }).value_or(kLeastRankTokens);
-  return tokens(chosen);
-}
-
 }  // namespace
 
 int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most) {
-  const int64_t step = step_activations(config, model, config.prefill_chunk);
-  const int64_t tokens = tokens_on_each(config, model, most, step);
-  return config.sp ? std::min(most, tokens * config.tp) : tokens;
+  return StepMemory(config, model).tokens_on_all(most);
 }
 
 EngineConfig complete(EngineConfig config, const Model& model) {
@@ -119,15 +41,15 @@ EngineConfig complete(EngineConfig config, const Model& model) {
                                     (config.sp && config.tp > 1) || config.thinning);
   const int64_t wanted = config.max_context > 0 ? config.max_context : model.config().context;
   const bool steps = (config.sp || config.thinning) && config.prefill_chunk == 0;
-  if (steps) config.prefill_chunk = step_of_prompt(config, model, wanted);
+  StepMemory memory(config, model);
+  if (steps) config.prefill_chunk = memory.step_of_prompt(wanted);
   if (config.max_context == 0) {
-    config.max_context = config.device.cuda ? gpu_tokens(config, model, wanted) : wanted;
+    config.max_context = config.device.cuda ? memory.tokens_on_all(wanted) : wanted;
     if (steps) config.prefill_chunk = std::min(config.prefill_chunk, config.max_context);
   }
   if (config.sp && config.tp > 1 && config.device.cuda) {
     const int64_t all = config.sequences * config.max_context;
-    const int64_t step = step_activations(config, model, config.prefill_chunk);
-    config.sp->apart = tokens_on_each(config, model, all, step) < all;
+    config.sp->apart = memory.tokens_on_each(all) < all;
   }
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;

@@ -119,6 +119,14 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
   return made;
 }
 
+PromptCandidate between(const PromptCandidate& a, const PromptCandidate& b, double part) {
+  PromptCandidate made = b;
+  made.seconds = std::lerp(a.seconds, b.seconds, part);
+  made.wire_bytes = std::lerp(a.wire_bytes, b.wire_bytes, part);
+  made.rack_bytes = std::lerp(a.rack_bytes, b.rack_bytes, part);
+  return made;
+}
+
 std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidates) {
   double least = std::numeric_limits<double>::infinity();
   for (const PromptCandidate& c : candidates) {

@@ -51,6 +51,10 @@ struct PromptCandidate {
   std::string name() const;  // "tokens divided, torus (torus 2 x ulysses 4 x ring 1)"
 };
 
+// A step or length at `part` of the way between those of `a` and `b`: time and sent bytes are
+// linear, all else is b's.
+PromptCandidate between(const PromptCandidate& a, const PromptCandidate& b, double part);
+
 // The candidate with the least simulated time among those without a reason against them, by index.
 // One with fewer ranks that takes at most kPromptTie longer wins: free ranks serve other prompts.
 // None: each is refused. Candidates come by ranks.

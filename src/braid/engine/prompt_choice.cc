@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 
 #include "braid/schedule/strategies/registry.h"
@@ -36,10 +35,10 @@ double part(int64_t from, int64_t n, int64_t to) {
 // Of two lengths' candidates, at `part` of the way from `a` to `b`.
 std::vector<PromptCandidate> between(const std::vector<PromptCandidate>& a,
                                      const std::vector<PromptCandidate>& b, double part) {
-  std::vector<PromptCandidate> made = a;
-  for (size_t i = 0; i < made.size(); ++i) {
-    made[i].seconds = std::lerp(a[i].seconds, b[i].seconds, part);
-    if (made[i].refused.empty()) made[i].refused = b[i].refused;
+  std::vector<PromptCandidate> made;
+  for (size_t i = 0; i < a.size(); ++i) {
+    made.push_back(between(a[i], b[i], part));
+    if (!a[i].refused.empty()) made.back().refused = a[i].refused;
   }
   return made;
 }

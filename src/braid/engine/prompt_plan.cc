@@ -1,7 +1,6 @@
 #include "braid/engine/prompt_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -184,14 +183,6 @@ class Planning {
           between(from, to, static_cast<double>(i - begin) / static_cast<double>(end - begin)));
     }
     if (whole * most < request_.tokens) made.add(simulated(whole));
-    return made;
-  }
-
-  static PromptCandidate between(const PromptCandidate& a, const PromptCandidate& b, double part) {
-    PromptCandidate made = b;
-    made.seconds = std::lerp(a.seconds, b.seconds, part);
-    made.wire_bytes = std::lerp(a.wire_bytes, b.wire_bytes, part);
-    made.rack_bytes = std::lerp(a.rack_bytes, b.rack_bytes, part);
     return made;
   }
 
