@@ -44,9 +44,12 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("--dtype", dtype,
                      "on a GPU: bf16 (default), f32, or f16 (the transformer; other parts stay in "
                      "bf16); a CPU computes in f32");
-  command.add_option("--text-encoder", text_encoder,
-                     "where the prompt is read with --device cuda: cpu (default), gpu, or load: on "
-                     "the GPU, which then frees the encoders");
+  command
+      .add_option("--text-encoder", text_encoder,
+                  "where the prompt is read with --device cuda: gpu, load (on the GPU, which "
+                  "then frees the encoders), cpu, or auto: the first of these that fits the "
+                  "memory")
+      ->capture_default_str();
   command.add_option("--preview-every", preview_every,
                      "after every so many steps a picture of the latents, of videos the first "
                      "frame: NAME-step-0004.png");
@@ -100,10 +103,7 @@ void PictureOptions::check() const {
   if (!dtype.empty() && dtype != "bf16" && dtype != "f16" && dtype != "f32") {
     fail(ErrorCode::kInvalidArgument, "--dtype is {}, wanted is bf16, f16 or f32", dtype);
   }
-  if (text_encoder != "gpu" && text_encoder != "cpu" && text_encoder != "load") {
-    fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is gpu, cpu or load",
-         text_encoder);
-  }
+  wanted_encoders();
   if (seeds() != "each" && seeds() != "batch") {
     fail(ErrorCode::kInvalidArgument, "--seed-mode is {}, wanted is each or batch", seeds());
   }
@@ -150,6 +150,15 @@ void PictureOptions::check_ranks(int groups) const {
   }
 }
 
+EncoderPlace PictureOptions::wanted_encoders() const {
+  using enum EncoderPlace;
+  for (const EncoderPlace place : {automatic, gpu, load, cpu}) {
+    if (text_encoder == to_string(place)) return place;
+  }
+  fail(ErrorCode::kInvalidArgument, "--text-encoder is {}, wanted is auto, gpu, load or cpu",
+       text_encoder);
+}
+
 std::optional<TextRows> PictureOptions::wanted_text_rows() const {
   const bool priced = sp == "auto" || schedule == "auto";
   const std::string rows = !text_rows.empty() ? text_rows : sp == "auto" ? "auto" : "split";
@@ -173,7 +182,8 @@ void PictureOptions::check_device(const DeviceSpec& chosen) const {
     fail(ErrorCode::kInvalidArgument,
          "--dtype {} is a GPU's: on the CPU, chosen here, wanted is f32, or no --dtype", dtype);
   }
-  if (text_encoder != "cpu") {
+  if (const EncoderPlace place = wanted_encoders();
+      place == EncoderPlace::gpu || place == EncoderPlace::load) {
     fail(ErrorCode::kInvalidArgument,
          "--text-encoder {} goes with --device cuda: all work is on the CPU here", text_encoder);
   }
@@ -208,8 +218,7 @@ PipelineConfig PictureOptions::config(int groups) const {
       .variant = variant,
       .device = engine.device,
       .dtype = dtype.empty() ? usual_dtype(engine.device) : parse_dtype(dtype).value(),
-      .encode_on_cpu = text_encoder == "cpu",
-      .free_encoders = text_encoder == "load"};
+      .encoders = wanted_encoders()};
   std::tie(config.width, config.height) = sides(0, 0);
   if (engine.sp) {
     config.sp = engine.sp->mode;
@@ -300,6 +309,8 @@ void say_memory(const PipelineMemory& memory, const DeviceSpec& device, Progress
 
 Json memory_report(const std::optional<PipelineMemory>& memory) {
   if (!memory) return nullptr;
+  const EncoderChoice encoders =
+      memory->encoders.value_or(EncoderChoice{.why = "random numbers are in the prompt's place"});
   Json components = Json::object();
   for (const ComponentMemory& c : memory->components) {
     components[c.name] = {{"weights", c.weights}, {"values", c.values}};
@@ -308,6 +319,8 @@ Json memory_report(const std::optional<PipelineMemory>& memory) {
           {"together", memory->together},
           {"most", memory->most},
           {"free", memory->free},
+          {"text_encoder", memory->encoders ? Json(to_string(encoders.place)) : Json(nullptr)},
+          {"text_encoder_why", encoders.why},
           {"options", memory->options}};
 }
 
@@ -338,7 +351,6 @@ Json drawing_report(const PictureOptions& o, const PipelineConfig& config,
       {"model", o.model()},
       {"device", config.device.cuda ? gpu_name(config.device.first_gpu()) : "cpu"},
       {"dtype", name(config.dtype)},
-      {"text_encoder", config.device.cuda ? o.text_encoder : "cpu"},
       {"weight_bytes", std::move(weights)},
       {"ranks", config.ranks()},
       {"sp", mesh ? fmt::format("{}, {}", to_string(mesh->mode), to_string(mesh->degrees)) : ""},

@@ -31,7 +31,7 @@ struct PictureOptions {
   int64_t preview_every = 0;
   int quality = 95;
   std::string output, variant, dump;
-  std::string device = "auto", dtype, text_encoder = "cpu";
+  std::string device = "auto", dtype, text_encoder = "auto";
   int threads = 0;
   bool strict = false, vae_tiling = false;
   bool json = false;
@@ -71,6 +71,8 @@ struct PictureOptions {
   // device.
   void check_ranks(int groups) const;
   void check_device(const DeviceSpec& device) const;
+  // By --text-encoder. Fails as check() does.
+  EncoderPlace wanted_encoders() const;
   // By --text-rows; none: auto.
   std::optional<TextRows> wanted_text_rows() const;
 

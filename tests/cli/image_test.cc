@@ -199,6 +199,8 @@ TEST_F(ImageTest, MistakesGetOneLine) {
                    fmt::format("--schedule '{}' does nothing for steps of images", name));
   }
   expect_refused("image" + kGuided + small + " -p x --dtype f16", 2, "--dtype f16 is a GPU's");
+  expect_refused("image" + kGuided + small + " -p x --text-encoder host", 2,
+                 "--text-encoder is host, wanted is auto, gpu, load or cpu");
   for (const std::string place : {"gpu", "load"}) {
     expect_refused("image" + kGuided + small + " -p x --text-encoder " + place, 2, "--device cuda");
   }

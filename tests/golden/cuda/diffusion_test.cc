@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "braid/engine/diffusion/flux_pipeline.h"
 #include "braid/engine/diffusion/torch_generator.h"
@@ -150,7 +151,9 @@ TEST(CudaMemory, EncodersThatLeaveMakeTheSamePictures) {
   std::vector<std::vector<uint8_t>> pictures[2];
   int64_t most[2] = {};
   for (const bool leave : {false, true}) {
-    FluxPipeline pipeline(tiny_pipeline("guided"), {.device = kGpu, .free_encoders = leave});
+    FluxPipeline pipeline(
+        tiny_pipeline("guided"),
+        {.device = kGpu, .encoders = leave ? EncoderPlace::load : EncoderPlace::gpu});
     for (const char* prompt : {"a red box", "a cat", "a red box"}) {
       ImageRequest request{.prompt = prompt,
                            .width = 32,
@@ -171,13 +174,51 @@ TEST(CudaMemory, EncodersThatLeaveMakeTheSamePictures) {
   EXPECT_LT(most[1], most[0]);
 }
 
+// Without a wish encoders are where a request's memory says, from one request to the next; the
+// picture of a place does not depend on the places before.
+TEST(CudaMemory, EncodersMoveWithTheRoom) {
+  REQUIRE_GPU();
+  using enum EncoderPlace;
+  const auto picture = [&](FluxPipeline& pipeline, int64_t width,
+                           std::optional<PipelineMemory>& m) {
+    std::vector<uint8_t> made;
+    ImageRequest request{.prompt = "a cat",
+                         .width = width,
+                         .height = 32,
+                         .steps = 2,
+                         .guidance = 3.5,
+                         .text_tokens = 9,
+                         .seed = 3};
+    request.on_image = [&](int64_t, const RgbImage& image) { made = image.pixels; };
+    m = pipeline.generate(request).memory;
+    return made;
+  };
+  std::map<EncoderPlace, std::vector<uint8_t>> wanted;
+  int64_t most = 0;
+  for (const EncoderPlace place : {gpu, load, cpu}) {
+    FluxPipeline pipeline(tiny_pipeline("guided"), {.device = kGpu, .encoders = place});
+    std::optional<PipelineMemory> m;
+    wanted[place] = picture(pipeline, 32, m);
+    EXPECT_EQ(m.value().encoders.value().place, place);
+    most = std::max(most, m->most);
+  }
+  FluxPipeline pipeline(tiny_pipeline("guided"),
+                        {.device = kGpu, .free_bytes = most + MemoryRoom::of_gpu(0, 0).reserved});
+  std::optional<PipelineMemory> m;
+  for (const auto& [width, place] : {std::pair{32, gpu}, {40, load}, {32, gpu}}) {
+    const auto made = picture(pipeline, width, m);
+    EXPECT_EQ(m.value().encoders.value().place, place) << width;
+    if (width == 32) EXPECT_EQ(made, wanted[place]);
+  }
+}
+
 // Little room: components take turns, and the picture stays.
 TEST(CudaMemory, ComponentsThatTakeTurnsMakeTheSamePicture) {
   REQUIRE_GPU();
   std::vector<std::vector<uint8_t>> pictures;
   int64_t most = 0;
   for (const bool turns : {false, true}) {
-    PipelineConfig config{.device = kGpu, .encode_on_cpu = true};
+    PipelineConfig config{.device = kGpu, .encoders = EncoderPlace::cpu};
     if (turns) config.free_bytes = most - 1;
     FluxPipeline pipeline(tiny_pipeline("guided"), config);
     ImageRequest request{.prompt = "a cat",

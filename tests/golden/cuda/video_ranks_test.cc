@@ -69,7 +69,7 @@ void for_each_pipeline(const VideoCase& c, int ranks, DType dtype,
                                         .cfg_ranks = cfg_ranks,
                                         .device = gpus_for(ranks),
                                         .dtype = dtype,
-                                        .encode_on_cpu = true});
+                                        .encoders = EncoderPlace::cpu});
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
         EXPECT_EQ(mode, SpMode::ulysses);
@@ -97,8 +97,9 @@ TEST_P(CudaVideoRanks, LatentsInF16) {
   for (const VideoCase& c : video_cases()) {
     const auto want =
         tensor<float>(SafetensorsFile(diffusion_golden(c.name + ".safetensors")), "latents");
-    CogVideoXPipeline alone(tiny_pipeline(c.kind),
-                            {.device = gpus_for(1), .dtype = DType::f16, .encode_on_cpu = true});
+    CogVideoXPipeline alone(
+        tiny_pipeline(c.kind),
+        {.device = gpus_for(1), .dtype = DType::f16, .encoders = EncoderPlace::cpu});
     const double one = relative_rms(make_video(alone, c.request).latents, want);
     double worst = 0;
     for_each_pipeline(c, GetParam(), DType::f16, [&](CogVideoXPipeline& pipeline) {

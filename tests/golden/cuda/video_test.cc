@@ -21,7 +21,7 @@ TEST_P(CudaVideo, LatentsAndPixelsInF32) {
   const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
   CogVideoXPipeline pipeline(
       tiny_pipeline(c.kind),
-      {.device = {.cuda = true}, .dtype = DType::f32, .encode_on_cpu = true});
+      {.device = {.cuda = true}, .dtype = DType::f32, .encoders = EncoderPlace::cpu});
   const MadeVideo made = make_video(pipeline, c.request);
   EXPECT_LT(worst_difference(made.latents, tensor<float>(golden, "latents")), 2e-4);
   EXPECT_LE(worst_pixel(made, tensor<int32_t>(golden, "pixels")), 1);

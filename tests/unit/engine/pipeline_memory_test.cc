@@ -61,6 +61,59 @@ TEST(PipelineMemory, EncodersApart) {
   EXPECT_EQ(m.most, 25 * kGb + kGb / 5 + 2 * kGb);
 }
 
+// Without a wish encoders go where all fits, else come and leave, else stay on the CPU.
+TEST(PipelineMemory, EncodersArePlacedByTheRoom) {
+  const auto placed = [](EncoderPlace wanted, int64_t free) {
+    MemoryRoom room = MemoryRoom::of_gpu(0, free);
+    room.apart = true;  // of an earlier request
+    std::vector<ComponentMemory> components = flux();
+    const EncoderChoice made = place_encoders(wanted, components, room);
+    const bool on_cpu = made.place == EncoderPlace::cpu;
+    EXPECT_EQ(room.apart, made.place == EncoderPlace::load);
+    EXPECT_EQ(components.size(), on_cpu ? 2 : 3);
+    // What was chosen by itself is planned without a refusal where the others have room.
+    PipelineMemory plan = plan_memory(components, room);
+    if (made.place == EncoderPlace::gpu && wanted == EncoderPlace::automatic) {
+      EXPECT_TRUE(plan.together);
+    }
+    plan.encoders = made;
+    EXPECT_THAT(to_string(plan), testing::HasSubstr(fmt::format("; text encoder {}: {}",
+                                                                to_string(made.place), made.why)));
+    return made;
+  };
+  using enum EncoderPlace;
+  const int64_t reserved = MemoryRoom::of_gpu(0, 0).reserved;
+  const int64_t all = 38 * kGb + kGb / 5 + reserved;
+  EXPECT_EQ(placed(automatic, all).place, gpu);
+  EXPECT_THAT(placed(automatic, all).why, testing::HasSubstr("fit beside all else, 38.2 of 38.2"));
+  EXPECT_EQ(placed(automatic, all - 1).place, load);
+  EXPECT_THAT(placed(automatic, 31 * kGb + reserved).why,
+              testing::HasSubstr("38.2 GB do not fit 31.0 GB, they alone need 11.0 GB"));
+  // The others take turns, and encoders come and leave before both.
+  EXPECT_EQ(placed(automatic, 26 * kGb + reserved).place, load);
+  for (const EncoderPlace wanted : {gpu, load, cpu}) {
+    EXPECT_EQ(placed(wanted, 80 * kGb).place, wanted);
+    EXPECT_EQ(placed(wanted, 30 * kGb).place, wanted);
+  }
+}
+
+// Encoders of 11 GB beside small components.
+TEST(PipelineMemory, EncodersWithoutRoomStayOnTheCpu) {
+  std::vector<ComponentMemory> components = {{"transformer", kGb, kGb},
+                                             {"vae", kGb / 5, kGb},
+                                             {"text_encoder", kGb, 0},
+                                             {"text_encoder_2", 9 * kGb, kGb}};
+  MemoryRoom room = MemoryRoom::of_gpu(0, 10 * kGb + MemoryRoom::of_gpu(0, 0).reserved);
+  const EncoderChoice made = place_encoders(EncoderPlace::automatic, components, room);
+  EXPECT_EQ(made.place, EncoderPlace::cpu);
+  EXPECT_THAT(made.why, testing::HasSubstr("alone need 11.0 GB, a GPU has 10.0 GB"));
+  EXPECT_EQ(components.size(), 2);
+  MemoryRoom host = MemoryRoom::of_cpu(80 * kGb);
+  components = flux();
+  EXPECT_EQ(place_encoders(EncoderPlace::automatic, components, host).place, EncoderPlace::cpu);
+  EXPECT_EQ(components.size(), 3);
+}
+
 TEST(PipelineMemory, OptionsThatWouldFitAreNamed) {
   // A decoding of 10 x 10 latents takes 2 GB, a tile of 5 x 5 half a GB.
   const DecoderSize decoding{

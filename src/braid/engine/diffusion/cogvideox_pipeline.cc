@@ -7,7 +7,6 @@
 #include "braid/engine/diffusion/cfg_groups.h"
 #include "braid/engine/diffusion/noise_draws.h"
 #include "braid/engine/diffusion/pipeline_checks.h"
-#include "braid/engine/diffusion/random_source.h"
 
 namespace braid {
 namespace {
@@ -61,19 +60,6 @@ CogVideoXPipeline::Defaults CogVideoXPipeline::defaults_of(const CogVideoXConfig
           .text_tokens = c.text_tokens};
 }
 
-PipelineParts random_cogvideox(const std::string& path, DType dtype, const JsonChanges& changes) {
-  PipelineParts parts = random_parts(path, changes);
-  const WeightDtype all = all_in(dtype);
-  const CogVideoXConfig c = read_cogvideox_config(parts.transformer);
-  const Program transformer[] = {cogvideox_text(c, 1, all), cogvideox_modulation(c, 1, all),
-                                 cogvideox_step(c, {.text = 1, .tokens = 1}, all)};
-  const Program vae[] = {autoencoder_cogvideox_decode(read_autoencoder_cogvideox_config(parts.vae),
-                                                      {.frames = 1, .height = 2, .width = 2},
-                                                      all_in(beside_transformer(dtype)))};
-  add_random_weights(parts, path, transformer, vae);
-  return parts;
-}
-
 CogVideoXPipeline::CogVideoXPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
                                      PipelineConfig config)
     : config_(std::move(config)),
@@ -82,7 +68,8 @@ CogVideoXPipeline::CogVideoXPipeline(std::optional<DiffusersFolder> folder, Pipe
       sampler_(read_cogvideox_sampler_config(parts_.scheduler)),
       transformer_(read_cogvideox_config(parts_.transformer)),
       vae_config_(read_autoencoder_cogvideox_config(parts_.vae)),
-      room_(room_of(config_, !folder_)) {
+      room_(room_of(config_, !folder_)),
+      encoder_{.place = first_place(config_)} {
   require_range("the number of cfg ranks", config_.cfg_ranks, config_.choose_sp ? 0 : 1, 2);
   choose_ranks();
   const auto record = [&](const char* name, const Network& network, int64_t values) {
@@ -176,8 +163,17 @@ VideoDecoder& CogVideoXPipeline::decoder() {
 }
 
 void CogVideoXPipeline::make_encoder() {
-  if (room_.apart || (!together_ && !config_.encode_on_cpu)) passes_.clear(), vae_.reset();
-  if (!t5_) t5_.emplace(*folder_, encoder_of(config_), config_.variant);
+  const bool on_gpu = encoder_.place != EncoderPlace::cpu;
+  if (room_.apart || (!together_ && on_gpu)) passes_.clear(), vae_.reset();
+  if (!t5_) t5_.emplace(*folder_, encoder_of(config_, encoder_.place), config_.variant);
+}
+
+void CogVideoXPipeline::place(std::vector<ComponentMemory>& components) {
+  const bool on_cpu = encoder_.place == EncoderPlace::cpu;
+  encoder_ = place_encoders(config_.encoders, components, room_);
+  if (on_cpu == (encoder_.place == EncoderPlace::cpu)) return;
+  t5_.reset();
+  if (!on_cpu) make_encoder();
 }
 
 CogVideoXPipeline::Defaults CogVideoXPipeline::defaults() const {
@@ -185,7 +181,9 @@ CogVideoXPipeline::Defaults CogVideoXPipeline::defaults() const {
 }
 
 std::vector<std::pair<std::string, int64_t>> CogVideoXPipeline::weight_bytes() const {
-  return weight_bytes_of(weights_);
+  std::vector<ComponentMemory> all = weights_;
+  if (t5_) component(all, "text_encoder").weights = t5_->network().weight_bytes();
+  return weight_bytes_of(all);
 }
 
 PipelineMemory CogVideoXPipeline::memory(const VideoRequest& r) {
@@ -201,17 +199,20 @@ PipelineMemory CogVideoXPipeline::memory(const VideoRequest& r) {
         pass.value_bytes(pass.shape_of(texts, r.text_tokens, shape.tokens(), by_one));
     return bytes * (room_.is_gpu() ? 1 : cfg_ranks_);
   };
-  std::vector<ComponentMemory> components = components_in(room_, weights_, config_.encode_on_cpu);
-  ComponentMemory& step = component(components, "transformer");
-  step.values = step_bytes(false);
+  std::vector<ComponentMemory> components = components_in(room_, weights_);
+  component(components, "transformer").values = step_bytes(false);
   const bool tiled = plan_decoder(component(components, "vae"), decoding, r.tiles, room_);
+  if (folder_) place(components);
+  ComponentMemory& step = component(components, "transformer");
   by_one_ = false;
   if (const int64_t batch = bytes_together(components, room_); batch > room_.bytes()) {
     const int64_t less = step.values - step_bytes(true);
     by_one_ = less > 0 && (batch - less <= room_.bytes() || !fits(step, room_));
     if (by_one_) step.values -= less;
   }
-  return plan_memory(std::move(components), room_, tiled, decoding);
+  PipelineMemory plan = plan_memory(std::move(components), room_, tiled, decoding);
+  if (folder_) plan.encoders = encoder_;
+  return plan;
 }
 
 int64_t CogVideoXPipeline::kept_frames(const VideoRequest& r) const {

@@ -110,6 +110,8 @@ class CogVideoXPipeline {
   std::vector<std::unique_ptr<CogVideoXTransformer>>& passes();
   VideoDecoder& decoder();
   void make_encoder();
+  // Decides where the encoder computes in the present request, as place_encoders does.
+  void place(std::vector<ComponentMemory>& components);
   // States of the request's texts, the negative prompt first.
   std::vector<std::vector<float>> encode(const VideoRequest& request, VideoResult& result);
   void begin(const std::vector<std::vector<float>>& texts, CogVideoXInputs inputs);
@@ -126,13 +128,15 @@ class CogVideoXPipeline {
   const CogVideoXSamplerConfig sampler_;
   const CogVideoXConfig transformer_;
   const AutoencoderCogVideoXConfig vae_config_;
-  const MemoryRoom room_;  // before this pipeline took any
+  MemoryRoom room_;  // before this pipeline took any
+  EncoderChoice encoder_;
   int cfg_ranks_ = 1;
   std::optional<SequenceMesh> mesh_;  // of a pass
   std::string schedule_ = "sequential";
   TextRows text_rows_ = TextRows::split;
   std::vector<std::string> priced_;
-  std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
+  // Without values of transformer and decoder; the encoder as where it was made first.
+  std::vector<ComponentMemory> weights_;
   bool together_ = true, tiled_ = false;
   bool by_one_ = false;  // no batch of passes in the present request
   std::vector<std::unique_ptr<CogVideoXTransformer>> passes_;  // all passes, or one each

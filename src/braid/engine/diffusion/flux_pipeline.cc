@@ -82,7 +82,8 @@ FluxPipeline::FluxPipeline(std::optional<DiffusersFolder> folder, PipelineParts 
       sampler_(read_flow_match_config(parts_.scheduler)),
       flux_(read_flux_config(parts_.transformer)),
       vae_config_(read_autoencoder_kl_config(parts_.vae)),
-      room_(room_of(config_, !folder_)) {
+      room_(room_of(config_, !folder_)),
+      encoders_{.place = first_place(config_)} {
   if (config_.ranks() > 1) {
     StepChoice choice = choice_for(flux_, vae_config_.scale(), config_);
     mesh_ = choice.mesh;
@@ -131,26 +132,43 @@ VaeDecoder& FluxPipeline::decoder() {
 }
 
 void FluxPipeline::make_encoders() {
-  if (room_.apart || (!together_ && !config_.encode_on_cpu)) transformer_.reset(), vae_.reset();
+  const bool on_gpu = encoders_.place != EncoderPlace::cpu;
+  if (room_.apart || (!together_ && on_gpu)) transformer_.reset(), vae_.reset();
   if (t5_) return;
-  const NetworkConfig network = encoder_of(config_);
+  const NetworkConfig network = encoder_of(config_, encoders_.place);
   clip_.emplace(*folder_, network, config_.variant);
   t5_.emplace(*folder_, network, config_.variant, "_2");
 }
 
+void FluxPipeline::place(std::vector<ComponentMemory>& components) {
+  const bool on_cpu = encoders_.place == EncoderPlace::cpu;
+  encoders_ = place_encoders(config_.encoders, components, room_);
+  if (on_cpu == (encoders_.place == EncoderPlace::cpu)) return;
+  clip_.reset(), t5_.reset();
+  if (!on_cpu) make_encoders();
+}
+
 std::vector<std::pair<std::string, int64_t>> FluxPipeline::weight_bytes() const {
-  return weight_bytes_of(weights_);
+  std::vector<ComponentMemory> all = weights_;
+  if (t5_) {
+    component(all, "text_encoder").weights = clip_->network().weight_bytes();
+    component(all, "text_encoder_2").weights = t5_->network().weight_bytes();
+  }
+  return weight_bytes_of(all);
 }
 
 PipelineMemory FluxPipeline::memory(const ImageRequest& r) {
   const LatentShape shape = latents_of(r);
   const DecoderSize decoding{tiles_of(vae_config_), shape.height, shape.width,
                              [&](int64_t h, int64_t w) { return decoder().value_bytes(h, w); }};
-  std::vector<ComponentMemory> components = components_in(room_, weights_, config_.encode_on_cpu);
+  std::vector<ComponentMemory> components = components_in(room_, weights_);
   component(components, "transformer").values =
       steps().value_bytes({.text = r.text_tokens, .image = shape.tokens()});
   const bool tiled = plan_decoder(component(components, "vae"), decoding, r.tiles, room_);
-  return plan_memory(std::move(components), room_, tiled, decoding);
+  if (folder_) place(components);
+  PipelineMemory plan = plan_memory(std::move(components), room_, tiled, decoding);
+  if (folder_) plan.encoders = encoders_;
+  return plan;
 }
 
 LatentShape FluxPipeline::latents_of(const ImageRequest& r) const {

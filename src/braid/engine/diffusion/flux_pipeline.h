@@ -112,6 +112,8 @@ class FluxPipeline {
   FluxTransformer& steps();
   VaeDecoder& decoder();
   void make_encoders();
+  // Decides where encoders compute in the present request, as place_encoders does.
+  void place(std::vector<ComponentMemory>& components);
   LatentShape latents_of(const ImageRequest& request) const;
   RgbImage picture(const ImageRequest& request, std::span<const float> latents);
 
@@ -121,12 +123,14 @@ class FluxPipeline {
   const FlowMatchConfig sampler_;
   const FluxConfig flux_;
   const AutoencoderKlConfig vae_config_;
-  const MemoryRoom room_;  // before this pipeline took any
+  MemoryRoom room_;  // before this pipeline took any
+  EncoderChoice encoders_;
   std::optional<SequenceMesh> mesh_;
   std::string schedule_ = "sequential";
   TextRows text_rows_ = TextRows::split;
   std::vector<std::string> priced_;
-  std::vector<ComponentMemory> weights_;  // without values of transformer and decoder
+  // Without values of transformer and decoder; encoders as where they were made first.
+  std::vector<ComponentMemory> weights_;
   bool together_ = true, tiled_ = false;
   std::optional<FluxTransformer> transformer_;
   std::optional<VaeDecoder> vae_;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
@@ -29,6 +30,24 @@ std::string remedy(const ComponentMemory& c, const MemoryRoom& room) {
   // Ranks divide values, and each has all weights.
   return fmt::format("--sp auto over {} GPUs divides the values, a smaller --size needs less",
                      ceil_div(c.values * room.ranks, left));
+}
+
+// `room` has encoders stay.
+EncoderChoice best_place(std::span<const ComponentMemory> components, const MemoryRoom& room) {
+  const int64_t all = bytes_together(components, room), most = room.bytes();
+  int64_t encoders = 0;
+  for (const ComponentMemory& c : components) encoders += c.encodes_text() ? c.needs() : 0;
+  if (all <= most) {
+    return {EncoderPlace::gpu,
+            fmt::format("they fit beside all else, {:.1f} of {:.1f} GB", gb(all), gb(most))};
+  }
+  if (encoders <= most) {
+    return {EncoderPlace::load,
+            fmt::format("with all else {:.1f} GB do not fit {:.1f} GB, they alone need {:.1f} GB",
+                        gb(all), gb(most), gb(encoders))};
+  }
+  return {EncoderPlace::cpu, fmt::format("they alone need {:.1f} GB, a GPU has {:.1f} GB for them",
+                                         gb(encoders), gb(most))};
 }
 
 // Options with which all components would stay.
@@ -76,13 +95,26 @@ MemoryRoom MemoryRoom::of_cpu(int64_t free) {
   return {.device = "the CPU", .free = free};
 }
 
-std::vector<ComponentMemory> components_in(const MemoryRoom& room, std::vector<ComponentMemory> all,
-                                           bool encode_on_cpu) {
-  if (room.is_gpu() && encode_on_cpu) {
-    std::erase_if(all, [](const auto& c) { return c.encodes_text(); });
-  }
+std::string_view to_string(EncoderPlace place) {
+  constexpr std::array<std::string_view, 4> kNames = {"auto", "gpu", "load", "cpu"};
+  return kNames.at(static_cast<size_t>(place));
+}
+
+std::vector<ComponentMemory> components_in(const MemoryRoom& room,
+                                           std::vector<ComponentMemory> all) {
   for (ComponentMemory& c : all) c.mapped = !room.is_gpu() && room.frees;
   return all;
+}
+
+EncoderChoice place_encoders(EncoderPlace wanted, std::vector<ComponentMemory>& components,
+                             MemoryRoom& room) {
+  room.apart = false;
+  if (!room.is_gpu()) return {EncoderPlace::cpu, "all work is on the CPU"};
+  EncoderChoice choice{wanted, "as --text-encoder says"};
+  if (wanted == EncoderPlace::automatic) choice = best_place(components, room);
+  room.apart = choice.place == EncoderPlace::load;
+  if (choice.place == EncoderPlace::cpu) std::erase_if(components, &ComponentMemory::encodes_text);
+  return choice;
 }
 
 ComponentMemory& component(std::vector<ComponentMemory>& all, std::string_view name) {
@@ -156,6 +188,9 @@ std::string to_string(const PipelineMemory& m) {
                                            : "all stay";
   out = fmt::format("{} of weights and values; {}: {:.1f} GB at once, {:.1f} GB free{}", out, how,
                     gb(m.most), gb(m.free), read);
+  if (m.encoders) {
+    out += fmt::format("; text encoder {}: {}", to_string(m.encoders->place), m.encoders->why);
+  }
   if (m.options.empty()) return out;
   return fmt::format("{}; all would stay with {}", out, fmt::join(m.options, ", or "));
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,15 @@ struct ComponentMemory {
 std::vector<std::pair<std::string, int64_t>> weight_bytes_of(
     const std::vector<ComponentMemory>& components);
 
+// Where text encoders compute: on the first GPU; there, and freed before the steps; on the CPU.
+enum class EncoderPlace : uint8_t { automatic, gpu, load, cpu };
+std::string_view to_string(EncoderPlace place);  // "auto", "gpu", "load", "cpu"
+
+struct EncoderChoice {
+  EncoderPlace place = EncoderPlace::cpu;  // never `automatic`
+  std::string why;                         // for users
+};
+
 // A device's memory for a pipeline.
 struct MemoryRoom {
   std::string device;    // in messages: "cuda:0"
@@ -43,10 +53,15 @@ struct MemoryRoom {
   static MemoryRoom of_cpu(int64_t free);
 };
 
-// The components that need the room, and whether their weights are pages of a file. Text encoders
-// on the CPU need no GPU's memory.
-std::vector<ComponentMemory> components_in(const MemoryRoom& room, std::vector<ComponentMemory> all,
-                                           bool encode_on_cpu);
+// The components of a room, each told whether its weights are pages of a file.
+std::vector<ComponentMemory> components_in(const MemoryRoom& room,
+                                           std::vector<ComponentMemory> all);
+
+// Decides where the text encoders among `components` compute, whose bytes are a GPU's there. By
+// itself: on the GPU beside all else where that fits, else on the GPU and freed where they alone
+// fit, else on the CPU. Encoders on the CPU leave `components`; room.apart tells of freed encoders.
+EncoderChoice place_encoders(EncoderPlace wanted, std::vector<ComponentMemory>& components,
+                             MemoryRoom& room);
 
 // The component of a name that is among `all`.
 ComponentMemory& component(std::vector<ComponentMemory>& all, std::string_view name);
@@ -59,6 +74,7 @@ struct PipelineMemory {
   bool tiled = false;    // the decoder's values are those of a tile
   bool together = true;  // all weights stay; false: each component is freed before the next comes
   bool apart = false;    // with `together`: text encoders leave before the others come
+  std::optional<EncoderChoice> encoders;  // none: random numbers are in the prompt's place
   // Options of the program with which all weights would stay.
   std::vector<std::string> options;
 };

@@ -40,10 +40,15 @@ NetworkConfig over_ranks(const PipelineConfig& config, const std::optional<Seque
   return network;
 }
 
-NetworkConfig encoder_of(const PipelineConfig& config) {
+EncoderPlace first_place(const PipelineConfig& config) {
+  const bool on_cpu = !config.device.cuda || config.encoders == EncoderPlace::cpu;
+  return on_cpu ? EncoderPlace::cpu : EncoderPlace::gpu;
+}
+
+NetworkConfig encoder_of(const PipelineConfig& config, EncoderPlace place) {
   NetworkConfig network = one_rank(config);
   network.dtype = beside_transformer(config.dtype);
-  if (config.encode_on_cpu) network.device = {};
+  if (place == EncoderPlace::cpu) network.device = {};
   return network;
 }
 
@@ -82,7 +87,6 @@ MemoryRoom room_of(const PipelineConfig& config, bool made) {
       least = std::min(least, gpu_memory(gpu_of(config, r)).free);
     }
     room = MemoryRoom::of_gpu(config.device.first_gpu(), least);
-    room.apart = config.free_encoders && !config.encode_on_cpu;
   }
   room.ranks = config.ranks();
   return room;

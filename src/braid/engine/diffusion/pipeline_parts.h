@@ -38,10 +38,9 @@ struct PipelineConfig {
   int64_t width = 0, height = 0, frames = 0, text_tokens = 0;
   std::string variant;  // weight files, "fp16" say; empty: plain files
   DeviceSpec device;
-  DType dtype = DType::bf16;   // of a GPU's weights and activations: bf16, f16 or f32
-  bool encode_on_cpu = false;  // text encoders stay on the CPU
-  bool free_encoders = false;  // text encoders leave a GPU before the steps, and come again
-  int64_t free_bytes = 0;      // of each device for the pipeline; 0: as much as is free
+  DType dtype = DType::bf16;  // of a GPU's weights and activations: bf16, f16 or f32
+  EncoderPlace encoders = EncoderPlace::automatic;  // where text encoders compute
+  int64_t free_bytes = 0;  // of each device for the pipeline; 0: as much as is free
 
   // The type of a step's values, and of noise, which diffusers draws in the model's type.
   DType values() const { return device.cuda ? dtype : DType::f32; }
@@ -64,8 +63,10 @@ NetworkConfig one_rank(const PipelineConfig& config, const RandomWeights* random
 // mesh one rank with the threads of `ranks`.
 NetworkConfig over_ranks(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
                          const RandomWeights* random, int first = 0);
-// Options for text encoders.
-NetworkConfig encoder_of(const PipelineConfig& config);
+// Where text encoders are made first, until a request's memory is planned.
+EncoderPlace first_place(const PipelineConfig& config);
+// Options for text encoders at a place.
+NetworkConfig encoder_of(const PipelineConfig& config, EncoderPlace place);
 // Options for a decoder, whose ranks divide rows as over_ranks says.
 NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
                          const RandomWeights* random);
