@@ -111,23 +111,23 @@ TEST(KeysApartRules, OneCallAttendsForGuestsAndOwnTokens) {
   }
 }
 
-constexpr const OpDef* kExchangeOps[] = {&ops::kPush, &ops::kSync, &ops::kMergeStates,
+constexpr const OpDef* kHandoverOps[] = {&ops::kPush, &ops::kSync, &ops::kMergeStates,
                                          &ops::kKvWrite};
-constinit const JoinForm kExchange = {.name = "exchange", .ops = kExchangeOps};
+constinit const JoinForm kHandover = {.name = "handover", .ops = kHandoverOps};
 
 // Joins a push, the sync behind, and the reader of what came.
 class ExchangingCatalog : public NamesCatalog {
  public:
   LaunchGroup join(const Program&, const LaunchRun& run) const override {
     const bool joins = run.ops.size() > 2 && run.ops[0]->def == &ops::kPush;
-    return joins ? LaunchGroup{.count = 3, .form = &kExchange, .kernel = "exchange.test"}
+    return joins ? LaunchGroup{.count = 3, .form = &kHandover, .kernel = "handover.test"}
                  : LaunchGroup{};
   }
 };
 
 // A push has no outputs: the sync takes the buffers that the push writes at peers, and its reader
 // takes the buffers that the sync closes.
-TEST(KeysApartRules, ExchangesMayBeOneLaunch) {
+TEST(KeysApartRules, HandoversMayBeOneLaunch) {
   const ExchangingCatalog catalog;
   for (const int64_t own : {0, 3}) {
     const Plan plan = plan_all(programs_of(2, 2, own), 2 + 2 * own, "sequential", catalog);

@@ -4,7 +4,7 @@
 #include "braid/kernels/cuda/bind.h"
 #include "braid/kernels/cuda/comm/device/collectives.h"
 #include "braid/kernels/cuda/comm/device/rows.h"
-#include "braid/kernels/cuda/comm/exchange_run.h"
+#include "braid/kernels/cuda/comm/handover_run.h"
 #include "braid/kernels/cuda/pointwise/device/add.h"
 #include "braid/kernels/cuda/pointwise/device/norm.h"
 #include "braid/kernels/cuda/register.h"
@@ -318,7 +318,7 @@ void drop_communication(KernelTable& table) {
                              },
                          .bind = bind});
   };
-  table.remove_join(kExchange);
+  table.remove_join(kHandover);
   for (const OpDef* def : {&ops::kAllReduce, &ops::kAllGather, &ops::kReduceScatter, &ops::kPull,
                            &ops::kPush, &ops::kSync}) {
     add(*def, [](const LaunchArgs&) { return [](const LaunchContext&) {}; });

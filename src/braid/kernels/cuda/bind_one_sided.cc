@@ -154,7 +154,7 @@ void add_one_sided_kernels(KernelTable& table, const OneSidedComm& comm) {
   add(ops::kPull, bind_pull);
   add(ops::kPush, bind_push);
   add(ops::kSync, bind_sync);
-  add_exchanges(table, comm);
+  add_handovers(table, comm);
   // With ranks on the same GPU, a rank's words have held up another rank's awaited work.
   table.set_streams_wait(has_queues_for_words() && !comm.endpoint().verbs().shares_gpu);
   table.set_goes_ahead([&comm](const ops::MoveAttrs& before, const ops::MoveAttrs& pull) {

@@ -32,9 +32,9 @@ void add_relays(KernelTable& table, const StreamComms& comms);
 // functions that add kernels or relays.
 void set_decode(KernelTable& table, const DecodeForm& form);
 
-// Joins push, sync and what reads few rows that came (bind_exchange.cc): add_one_sided_kernels
+// Joins push, sync and what reads few rows that came (bind_handover.cc): add_one_sided_kernels
 // does.
-void add_exchanges(KernelTable& table, const OneSidedComm& comm);
+void add_handovers(KernelTable& table, const OneSidedComm& comm);
 
 // Fills in pull, push and sync (ops/one_sided.h), after add_cuda_kernels. Executors of such
 // Programs need a fabric::SymmetricMemory for their arena. `comm` and the table outlive what is

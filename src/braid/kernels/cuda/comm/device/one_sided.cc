@@ -6,7 +6,7 @@
 #include "braid/backend/cuda/stream_words.h"
 #include "braid/base/error.h"
 #include "braid/fabric/group.h"
-#include "braid/kernels/cuda/comm/device/exchange_rows.h"
+#include "braid/kernels/cuda/comm/device/handover.h"
 #include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
 #include "braid/kernels/cuda/comm/device/push_rows.h"
 
@@ -54,7 +54,7 @@ OneSidedComm::OneSidedComm(fabric::DeviceEndpoint& endpoint, std::span<const Mes
   load_kernel(sync_kernel_of());
   load_kernel(transfer_kernel_of());
   load_kernel(push_rows_kernel_of());
-  load_exchanges();
+  load_handovers();
   const auto ready = endpoint.allocate<fabric::Signal>(world, "sp.ready");
   for (int p = 0; p < world; ++p) {
     endpoint.signal(ready.at(endpoint.rank()), p, fabric::SignalOp::set, 1, sync_tag_);
@@ -159,40 +159,40 @@ void OneSidedComm::store(const Stores& stores, const uint32_t* arrivals,
                 view(transfer_tag_), p);
 }
 
-ExchangeParams OneSidedComm::params(const Exchange& exchange) const {
-  ExchangeParams p{.push = params(exchange.stores, exchange.arrivals),
+HandoverParams OneSidedComm::params(const Handover& handover) const {
+  HandoverParams p{.push = params(handover.stores, handover.arrivals),
                    .peer = {},
                    .own = -1,
                    .shares = {},
-                   .pushers = exchange.pushers,
-                   .arrivals = exchange.arrivals,
+                   .pushers = handover.pushers,
+                   .arrivals = handover.arrivals,
                    .expected = {}};
-  const auto own = std::ranges::find(exchange.stores.peers, endpoint_.rank());
-  if (own != exchange.stores.peers.end()) {
-    p.own = static_cast<int8_t>(own - exchange.stores.peers.begin());
+  const auto own = std::ranges::find(handover.stores.peers, endpoint_.rank());
+  if (own != handover.stores.peers.end()) {
+    p.own = static_cast<int8_t>(own - handover.stores.peers.begin());
   }
   for (int i = 0; i < p.push.num_pieces; ++i) {
-    const int peer = exchange.peer_of_piece.at(i);
+    const int peer = handover.peer_of_piece.at(i);
     const auto shares = shares_of_piece(i, p.push.num_pieces, p.pushers);
     p.peer[i] = static_cast<int8_t>(peer);
     p.shares[peer] += shares;
     if (p.own >= 0 && peer != p.own) p.shares[p.own] += shares;
   }
-  for (size_t from = 0; from < exchange.expected.size(); ++from) {
-    p.expected[from] = static_cast<uint32_t>(exchange.expected[from]);
+  for (size_t from = 0; from < handover.expected.size(); ++from) {
+    p.expected[from] = static_cast<uint32_t>(handover.expected[from]);
   }
   return p;
 }
 
 // Waits are a sync's, and reports name it.
-void OneSidedComm::exchange(const Exchange& exchange, const MergeStatesParams& merge,
-                            const LaunchContext& context) const {
-  exchange_and_merge(view(sync_tag_), params(exchange), exchange.stores.ctas, merge, context);
+void OneSidedComm::hand_over(const Handover& handover, const MergeStatesParams& merge,
+                             const LaunchContext& context) const {
+  hand_over_and_merge(view(sync_tag_), params(handover), handover.stores.ctas, merge, context);
 }
 
-void OneSidedComm::exchange(const Exchange& exchange, const KeepRowsArgs& keep,
-                            const LaunchContext& context) const {
-  exchange_and_keep(view(sync_tag_), params(exchange), exchange.stores.ctas, keep, context);
+void OneSidedComm::hand_over(const Handover& handover, const KeepRowsArgs& keep,
+                             const LaunchContext& context) const {
+  hand_over_and_keep(view(sync_tag_), params(handover), handover.stores.ctas, keep, context);
 }
 
 }  // namespace braid::cuda

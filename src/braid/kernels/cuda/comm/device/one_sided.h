@@ -21,7 +21,7 @@
 // (LaunchContext::pdl) only where no other stream has work: such a kernel holds SMs meanwhile.
 namespace braid::cuda {
 
-struct ExchangeParams;
+struct HandoverParams;
 struct KeepRowsArgs;
 struct MergeStatesParams;
 struct PushRowsParams;
@@ -80,18 +80,18 @@ class OneSidedComm {
   void store(const Stores& stores, const uint32_t* arrivals, const LaunchContext& context) const;
 
   // Stores as above, waits for `expected` arrivals here, and merges states or keeps rows: a single
-  // kernel (exchange_rows.h).
-  struct Exchange {
+  // kernel (handover.h).
+  struct Handover {
     Stores stores;                       // `ended` has a zero for each peer
     std::vector<int> peer_of_piece;      // [pieces] among the peers
     int pushers = 0;                     // CTAs that store
     const uint32_t* arrivals = nullptr;  // counters
     std::vector<int64_t> expected;       // [world]
   };
-  void exchange(const Exchange& exchange, const MergeStatesParams& merge,
-                const LaunchContext& context) const;
-  void exchange(const Exchange& exchange, const KeepRowsArgs& keep,
-                const LaunchContext& context) const;
+  void hand_over(const Handover& handover, const MergeStatesParams& merge,
+                 const LaunchContext& context) const;
+  void hand_over(const Handover& handover, const KeepRowsArgs& keep,
+                 const LaunchContext& context) const;
 
  private:
   // This rank's counter at a peer, to which a kernel is going to add.
@@ -102,7 +102,7 @@ class OneSidedComm {
   };
   CommView view(fabric::Tag tag) const;
   PushRowsParams params(const Stores& stores, const uint32_t* arrivals) const;
-  ExchangeParams params(const Exchange& exchange) const;
+  HandoverParams params(const Handover& handover) const;
 
   fabric::DeviceEndpoint& endpoint_;
   std::vector<Group> groups_;

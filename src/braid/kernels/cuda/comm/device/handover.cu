@@ -1,4 +1,4 @@
-#include "braid/kernels/cuda/comm/device/exchange_rows.h"
+#include "braid/kernels/cuda/comm/device/handover.h"
 #include "braid/kernels/cuda/comm/device/one_sided_kernels.h"
 #include "braid/kernels/cuda/comm/device/store_pieces.cuh"
 #include "braid/kernels/cuda/decode/device/merge_states.cuh"
@@ -6,10 +6,10 @@
 namespace braid::cuda {
 namespace {
 
-constexpr int kWarps = kExchangeThreads / 32;
+constexpr int kWarps = kHandoverThreads / 32;
 
 // The last share of what a peer waits for tells the peer.
-__device__ void end_share(const CommView& view, const ExchangeParams& p, int peer) {
+__device__ void end_share(const CommView& view, const HandoverParams& p, int peer) {
   if (p.shares[peer] > 1) {
     if (atomicAdd(p.push.ended + peer, 1u) + 1 < p.shares[peer]) return;
     p.push.ended[peer] = 0;
@@ -19,13 +19,13 @@ __device__ void end_share(const CommView& view, const ExchangeParams& p, int pee
 }
 
 // CTAs deal pieces by turns, and CTAs of a piece share its words.
-__device__ void store_rows(const CommView& view, const ExchangeParams& p, bool aborted) {
+__device__ void store_rows(const CommView& view, const HandoverParams& p, bool aborted) {
   const int cta = static_cast<int>(blockIdx.x), pieces = p.push.num_pieces;
   if (cta >= p.pushers) return;
   for (int i = cta % pieces; i < pieces && !aborted; i += p.pushers) {
     const int turns = shares_of_piece(i, pieces, p.pushers);
-    store_piece(p.push.pieces[i], cta / pieces * kExchangeThreads + threadIdx.x,
-                turns * kExchangeThreads);
+    store_piece(p.push.pieces[i], cta / pieces * kHandoverThreads + threadIdx.x,
+                turns * kHandoverThreads);
   }
   __syncthreads();
   if (threadIdx.x > 0) return;
@@ -37,7 +37,7 @@ __device__ void store_rows(const CommView& view, const ExchangeParams& p, bool a
 }
 
 // False where rows have not come in time.
-__device__ bool wait_for_rows(const CommView& view, const ExchangeParams& p) {
+__device__ bool wait_for_rows(const CommView& view, const HandoverParams& p) {
   bool come = true;
   const int from = static_cast<int>(threadIdx.x);
   if (from < view.ranks && p.expected[from] != 0) {
@@ -79,8 +79,8 @@ struct Keep {
 };
 
 template <class Last>
-__global__ __launch_bounds__(kExchangeThreads) void exchange_kernel(
-    const __grid_constant__ CommView view, const __grid_constant__ ExchangeParams p,
+__global__ __launch_bounds__(kHandoverThreads) void handover_kernel(
+    const __grid_constant__ CommView view, const __grid_constant__ HandoverParams p,
     const __grid_constant__ Last last) {
   ptx::grid_launch_dependents();
   ptx::grid_dependency_wait();
@@ -92,22 +92,22 @@ __global__ __launch_bounds__(kExchangeThreads) void exchange_kernel(
 }
 
 template <class Last>
-void launch(const CommView& view, const ExchangeParams& p, int ctas, const Last& last,
+void launch(const CommView& view, const HandoverParams& p, int ctas, const Last& last,
             const LaunchContext& context) {
-  launch_kernel(context, exchange_kernel<Last>, dim3(ctas), dim3(kExchangeThreads), 0, view, p,
+  launch_kernel(context, handover_kernel<Last>, dim3(ctas), dim3(kHandoverThreads), 0, view, p,
                 last);
 }
 
 }  // namespace
 
-void load_exchanges() {
-  load_kernel(exchange_kernel<Merge<float>>);
-  load_kernel(exchange_kernel<Merge<__nv_bfloat16>>);
-  load_kernel(exchange_kernel<Keep>);
+void load_handovers() {
+  load_kernel(handover_kernel<Merge<float>>);
+  load_kernel(handover_kernel<Merge<__nv_bfloat16>>);
+  load_kernel(handover_kernel<Keep>);
 }
 
-void exchange_and_merge(const CommView& view, const ExchangeParams& p, int ctas,
-                        const MergeStatesParams& merge, LaunchContext context) {
+void hand_over_and_merge(const CommView& view, const HandoverParams& p, int ctas,
+                         const MergeStatesParams& merge, LaunchContext context) {
   const MergeArgs args = merge_args(merge);
   if (merge.out.dtype == DType::f32) {
     return launch(view, p, ctas, Merge<float>{args, merge.out.as<float>()}, context);
@@ -116,8 +116,8 @@ void exchange_and_merge(const CommView& view, const ExchangeParams& p, int ctas,
          Merge<__nv_bfloat16>{args, reinterpret_cast<__nv_bfloat16*>(merge.out.data)}, context);
 }
 
-void exchange_and_keep(const CommView& view, const ExchangeParams& p, int ctas,
-                       const KeepRowsArgs& keep, LaunchContext context) {
+void hand_over_and_keep(const CommView& view, const HandoverParams& p, int ctas,
+                        const KeepRowsArgs& keep, LaunchContext context) {
   launch(view, p, ctas, Keep{keep}, context);
 }
 

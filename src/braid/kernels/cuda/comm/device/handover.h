@@ -4,10 +4,10 @@
 
 #include "braid/kernels/cuda/comm/device/one_sided.h"
 #include "braid/kernels/cuda/comm/device/push_rows.h"
-#include "braid/kernels/cuda/comm/exchange_run.h"
+#include "braid/kernels/cuda/comm/handover_run.h"
 #include "braid/kernels/cuda/decode/device/states.h"
 
-// An exchange as one launch (exchange_run.h). The first CTAs store rows at the peers; each CTA then
+// A handover as one launch (handover_run.h). The first CTAs store rows at the peers; each CTA then
 // does its part of the last op, once rows that the part reads have come:
 //   arrivals[peer] += 1 once all of the peer's rows are stored, the own one once all rows are;
 //   wait: arrivals[from] >= expected[from].
@@ -15,7 +15,7 @@
 // enough to begin beside attention's CTAs.
 namespace braid::cuda {
 
-struct ExchangeParams {
+struct HandoverParams {
   PushRowsParams push;               // `ended` has a count for each peer
   int8_t peer[kMaxPushPieces];       // of each piece, among the push's peers
   int8_t own;                        // this rank among the peers; -1: it sends itself nothing
@@ -35,10 +35,10 @@ struct KeepRowsArgs {
   int words;
 };
 
-void load_exchanges();
-void exchange_and_merge(const CommView& view, const ExchangeParams& params, int ctas,
-                        const MergeStatesParams& merge, LaunchContext context);
-void exchange_and_keep(const CommView& view, const ExchangeParams& params, int ctas,
-                       const KeepRowsArgs& keep, LaunchContext context);
+void load_handovers();
+void hand_over_and_merge(const CommView& view, const HandoverParams& params, int ctas,
+                         const MergeStatesParams& merge, LaunchContext context);
+void hand_over_and_keep(const CommView& view, const HandoverParams& params, int ctas,
+                        const KeepRowsArgs& keep, LaunchContext context);
 
 }  // namespace braid::cuda

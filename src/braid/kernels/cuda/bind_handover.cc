@@ -1,4 +1,4 @@
-// Joins push, sync and what reads the rows (comm/exchange_run.h), for few rows between GPUs of a
+// Joins push, sync and what reads the rows (comm/handover_run.h), for few rows between GPUs of a
 // machine.
 #include <algorithm>
 #include <memory>
@@ -6,8 +6,8 @@
 #include "braid/backend/cuda/memory.h"
 #include "braid/base/error.h"
 #include "braid/kernels/cuda/bind_merge.h"
-#include "braid/kernels/cuda/comm/device/exchange_rows.h"
-#include "braid/kernels/cuda/comm/exchange_run.h"
+#include "braid/kernels/cuda/comm/device/handover.h"
+#include "braid/kernels/cuda/comm/handover_run.h"
 #include "braid/kernels/cuda/register.h"
 #include "braid/kernels/cuda/transfer_pieces.h"
 #include "braid/ops/attention_state.h"
@@ -33,36 +33,36 @@ int64_t most_bytes(const OpCall& push) {
 }
 
 // A group's push and sync. Stays in place after binding.
-class Exchange {
+class Handover {
  public:
-  Exchange(std::span<const LaunchArgs> launches, const OneSidedComm& comm)
+  Handover(std::span<const LaunchArgs> launches, const OneSidedComm& comm)
       : push_(launches[0].call),
         comm_(comm),
         pieces_(push_, comm.endpoint(), true, launches[0].whole_batch),
         ended_(
             std::make_unique<CudaMemory>(launches[0].device.id, kMaxCommRanks * sizeof(uint32_t))) {
-    exchange_.stores.peers = push_.attrs<ops::MoveAttrs>().peers();
-    exchange_.stores.ended = reinterpret_cast<uint32_t*>(ended_->data());
-    const ExchangeConfig config = choose_exchange(
+    handover_.stores.peers = push_.attrs<ops::MoveAttrs>().peers();
+    handover_.stores.ended = reinterpret_cast<uint32_t*>(ended_->data());
+    const HandoverConfig config = choose_handover(
         pieces_.num(), most_bytes(push_), rows_of(launches[2].call), launches[0].device.num_sms);
-    exchange_.stores.ctas = config.ctas;
-    exchange_.pushers = config.pushers;
-    exchange_.expected = launches[1].call.attrs<ops::SyncAttrs>().arrivals;
+    handover_.stores.ctas = config.ctas;
+    handover_.pushers = config.pushers;
+    handover_.expected = launches[1].call.attrs<ops::SyncAttrs>().arrivals;
   }
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  Handover(const Handover&) = delete;
+  Handover& operator=(const Handover&) = delete;
 
   template <class Last>
   void launch(const Last& last, const LaunchContext& context) {
     pieces_.count();
-    exchange_.stores.pieces.clear();
-    exchange_.peer_of_piece.clear();
-    for (size_t i = 0; i < exchange_.stores.peers.size(); ++i) {
-      pieces_.append(exchange_.stores.peers[i], exchange_.stores.pieces);
-      exchange_.peer_of_piece.resize(exchange_.stores.pieces.size(), static_cast<int>(i));
+    handover_.stores.pieces.clear();
+    handover_.peer_of_piece.clear();
+    for (size_t i = 0; i < handover_.stores.peers.size(); ++i) {
+      pieces_.append(handover_.stores.peers[i], handover_.stores.pieces);
+      handover_.peer_of_piece.resize(handover_.stores.pieces.size(), static_cast<int>(i));
     }
-    exchange_.arrivals = push_.in[0].as<const uint32_t>();
-    comm_.exchange(exchange_, last, context);
+    handover_.arrivals = push_.in[0].as<const uint32_t>();
+    comm_.hand_over(handover_, last, context);
   }
 
  private:
@@ -70,7 +70,7 @@ class Exchange {
   const OneSidedComm& comm_;
   const TransferPieces pieces_;
   const std::unique_ptr<DeviceMemory> ended_;  // of stores
-  OneSidedComm::Exchange exchange_;
+  OneSidedComm::Handover handover_;
 };
 
 KeepRowsArgs keep_args(const OpCall& call) {
@@ -84,11 +84,11 @@ KeepRowsArgs keep_args(const OpCall& call) {
 }
 
 BoundKernel bind(std::span<const LaunchArgs> launches, const OneSidedComm& comm) {
-  const auto exchange = std::make_shared<Exchange>(launches, comm);
+  const auto handover = std::make_shared<Handover>(launches, comm);
   const LaunchArgs& last = launches[2];
   if (last.call.op->def == &ops::kKvWrite) {
-    return [exchange, &call = last.call](const LaunchContext& context) {
-      exchange->launch(keep_args(call), context);
+    return [handover, &call = last.call](const LaunchContext& context) {
+      handover->launch(keep_args(call), context);
     };
   }
   // A rank that awaits no states has no results. Their place may be that of what it pushes.
@@ -99,11 +99,11 @@ BoundKernel bind(std::span<const LaunchArgs> launches, const OneSidedComm& comm)
                   std::ranges::count(peers, comm.endpoint().rank()) > 0,
               "states of {} peers may lie under the results of a rank that awaits {} others",
               peers.size(), awaited.size());
-  return [exchange, none, &call = last.call,
+  return [handover, none, &call = last.call,
           queries = merge_queries(last)](const LaunchContext& context) {
     MergeStatesParams p = merge_params(call, queries);
     if (none && p.own == nullptr) p.out.shape = {0, p.out.shape.elems()};
-    exchange->launch(p, context);
+    handover->launch(p, context);
   };
 }
 
@@ -117,13 +117,13 @@ bool one_machine(const fabric::DeviceEndpoint& endpoint, int ranks) {
 
 }  // namespace
 
-void add_exchanges(KernelTable& table, const OneSidedComm& comm) {
+void add_handovers(KernelTable& table, const OneSidedComm& comm) {
   table.set_join(
-      {.form = &kExchange,
+      {.form = &kHandover,
        .plan = [&comm](const Program& program, const LaunchRun& run) -> LaunchGroup {
-         const int ranks = exchange_ranks(program, run);
+         const int ranks = handover_ranks(program, run);
          if (ranks == 0 || !one_machine(comm.endpoint(), ranks)) return {};
-         return {.count = 3, .form = &kExchange, .kernel = "exchange"};
+         return {.count = 3, .form = &kHandover, .kernel = "handover"};
        },
        .bind = [&comm](const LaunchGroup&,
                        std::span<const LaunchArgs> launches) { return bind(launches, comm); }});

@@ -1,4 +1,4 @@
-#include "braid/kernels/cuda/comm/exchange_run.h"
+#include "braid/kernels/cuda/comm/handover_run.h"
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const OpDef* kOps[] = {&ops::kPush, &ops::kSync, &ops::kMergeStates, &ops::kKvWrite};
 constexpr int64_t kCtaBytes = 16 << 10;  // that a CTA has under way at once
-constexpr int kWarps = kExchangeThreads / 32;
+constexpr int kWarps = kHandoverThreads / 32;
 
 constexpr int kTensors = 3;  // q, k and v; a piece of each goes to each rank, and to own rows
 
@@ -32,18 +32,18 @@ bool whole_rows(const Program& program, const Op& push) {
 
 }  // namespace
 
-constinit const JoinForm kExchange = {.name = "exchange", .ops = kOps};
+constinit const JoinForm kHandover = {.name = "handover", .ops = kOps};
 
-ExchangeConfig choose_exchange(int pieces, int64_t piece_bytes, int64_t rows, int sms) {
+HandoverConfig choose_handover(int pieces, int64_t piece_bytes, int64_t rows, int sms) {
   const int64_t stores = pieces * ceil_div(piece_bytes, kCtaBytes);
-  ExchangeConfig config;
+  HandoverConfig config;
   config.ctas = static_cast<int>(
       std::clamp<int64_t>(std::max(stores, ceil_div(rows, int64_t{kWarps})), 1, sms));
   config.pushers = static_cast<int>(std::min<int64_t>(stores, config.ctas));
   return config;
 }
 
-int exchange_ranks(const Program& program, const LaunchRun& run) {
+int handover_ranks(const Program& program, const LaunchRun& run) {
   if (run.ops.size() < 3 || run.ops[0]->def != &ops::kPush || run.ops[1]->def != &ops::kSync) {
     return 0;
   }
@@ -73,7 +73,7 @@ int exchange_ranks(const Program& program, const LaunchRun& run) {
     if (rows.shape.rank() != 4 || !in_words(rows)) return 0;
     bytes += bytes_of(rows);
   }
-  return bytes <= kMaxExchangeBytes ? ranks : 0;
+  return bytes <= kMaxHandoverBytes ? ranks : 0;
 }
 
 }  // namespace braid::cuda

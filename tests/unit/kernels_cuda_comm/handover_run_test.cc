@@ -1,5 +1,5 @@
-// Which launches are an exchange of few rows, by the ops alone.
-#include "braid/kernels/cuda/comm/exchange_run.h"
+// Which launches are a handover of few rows, by the ops alone.
+#include "braid/kernels/cuda/comm/handover_run.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ ValueType rows_of(const Case& c, int64_t rows, int64_t columns) {
 
 // Rank 0's push, sync and merge_states, or kv_write.
 Program program_of(const Case& c, bool keeps) {
-  Builder b("exchange", {.sequence = 1, .shard = c.rows});
+  Builder b("handover", {.sequence = 1, .shard = c.rows});
   const int64_t columns = keeps ? kD : c.state;
   const ValueId sent = b.input("sent", rows_of(c, 2 * c.rows + c.own, columns));
   const ValueId other = b.input("other", rows_of(c, 2 * c.rows + c.own, columns));
@@ -79,10 +79,10 @@ Program program_of(const Case& c, bool keeps) {
 int ranks_of(const Program& program, size_t first = 1, size_t count = 3) {
   std::vector<const Op*> ops;
   for (const Op& op : program.ops) ops.push_back(&op);
-  return exchange_ranks(program, {.ops = std::span(ops).subspan(first, count)});
+  return handover_ranks(program, {.ops = std::span(ops).subspan(first, count)});
 }
 
-TEST(ExchangeRun, OfStatesAndOfKeys) {
+TEST(HandoverRun, OfStatesAndOfKeys) {
   EXPECT_EQ(ranks_of(program_of({}, false)), 2);
   EXPECT_EQ(ranks_of(program_of({.own = 2}, false)), 2);
   EXPECT_EQ(ranks_of(program_of({.rows = 40, .dtype = DType::bf16}, true)), 2);
@@ -90,15 +90,15 @@ TEST(ExchangeRun, OfStatesAndOfKeys) {
 }
 
 // CTAs: 16 KiB of a piece, or a row of the last op for each of four warps; at most one an SM.
-TEST(ExchangeRun, Ctas) {
-  const auto text = [](const ExchangeConfig& c) {
+TEST(HandoverRun, Ctas) {
+  const auto text = [](const HandoverConfig& c) {
     return fmt::format("{} of {} CTAs store", c.pushers, c.ctas);
   };
-  EXPECT_EQ(text(choose_exchange(2, 16 << 10, 32, 132)), "2 of 8 CTAs store");
-  EXPECT_EQ(text(choose_exchange(2, 20 << 10, 288, 132)), "4 of 72 CTAs store");
-  EXPECT_EQ(text(choose_exchange(9, 64 << 10, 20, 132)), "36 of 36 CTAs store");
-  EXPECT_EQ(text(choose_exchange(9, 64 << 10, 20, 26)), "26 of 26 CTAs store");
-  EXPECT_EQ(text(choose_exchange(0, 0, 1, 132)), "0 of 1 CTAs store");
+  EXPECT_EQ(text(choose_handover(2, 16 << 10, 32, 132)), "2 of 8 CTAs store");
+  EXPECT_EQ(text(choose_handover(2, 20 << 10, 288, 132)), "4 of 72 CTAs store");
+  EXPECT_EQ(text(choose_handover(9, 64 << 10, 20, 132)), "36 of 36 CTAs store");
+  EXPECT_EQ(text(choose_handover(9, 64 << 10, 20, 26)), "26 of 26 CTAs store");
+  EXPECT_EQ(text(choose_handover(0, 0, 1, 132)), "0 of 1 CTAs store");
   for (int pieces : {1, 3, 9, 48}) {
     for (int pushers : {1, 2, 9, 26, 132}) {
       int shares = 0;
@@ -108,7 +108,7 @@ TEST(ExchangeRun, Ctas) {
   }
 }
 
-TEST(ExchangeRun, OtherLaunchesStayApart) {
+TEST(HandoverRun, OtherLaunchesStayApart) {
   const auto apart = [](const Case& c, bool keeps) { return ranks_of(program_of(c, keeps)) == 0; };
   EXPECT_TRUE(apart({.rows = 300}, false)) << "many bytes";
   EXPECT_TRUE(apart({.other_counters = true}, false));
