@@ -37,8 +37,10 @@ void prepare_attention_states(const DecodeDesc& desc);
 void plain_states(const StateParams& params, LaunchContext context);
 
 struct MergeStatesParams {
-  TensorView states;                 // f32 [1, parts * n, Hq, D + 2]
-  const float* own = nullptr;        // [N, Hq, D + 2], rows from n on are read; null: N = n
+  TensorView states;  // f32 [1, parts * n, Hq, D + 2]: part p has the rows from p * n on
+  // States of queries with a single part, f32 [N, Hq, D + 2]: rows [n, N) become results of the
+  // same rows, and rows before n are not read. Null: N = n.
+  const float* own = nullptr;
   TensorView out;                    // f32 or bf16 [N, Hq * D], or [1, N, Hq, D]
   const int64_t* queries = nullptr;  // live rows of out; null: all
   int parts = 1;
