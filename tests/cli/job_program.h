@@ -15,6 +15,7 @@ struct SpecialProcess {
   std::string words;   // further ones of env: variables, -C FOLDER
   double life = 50;    // seconds until it is killed
   bool hangs = false;  // it is killed once the others have ended
+  int signal = 0;      // that it gets once process 0 has written something
   std::string program = BRAID_BIN_DIR "/braid";
 };
 
@@ -32,6 +33,7 @@ class JobCliTest : public CliTest {
     std::string script = "cd " + folder_.string() + "; ", wait_for_others = "wait";
     const auto file = [](const char* kind, int r) { return path(fmt::format("{}.{}", kind, r)); };
     for (int r = 0; r < processes; ++r) {
+      std::filesystem::remove(file("out", r));  // of an earlier job
       const SpecialProcess it = r == special.process ? special : SpecialProcess{};
       script += fmt::format(
           "(env {} RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout -s KILL {} "
@@ -40,6 +42,12 @@ class JobCliTest : public CliTest {
           arguments[arguments.size() == 1 ? 0 : static_cast<size_t>(r)], file("out", r),
           file("err", r), file("pid", r), file("status", r), r);
       if (!it.hangs) wait_for_others += fmt::format(" $pid{}", r);
+    }
+    if (special.signal > 0) {
+      script += fmt::format(
+          "until [ -s {} ] || ! kill -0 $pid0 2> /dev/null; do sleep 0.01; done; "
+          "kill -s {} -- -$(cat {}); ",
+          file("out", 0), special.signal, file("pid", special.process));
     }
     script += wait_for_others + "; ";
     // timeout leads a process group.

@@ -1,5 +1,6 @@
 // The program as a job.
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <random>
 
@@ -10,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 TEST_F(JobCliTest, AnswersAreThoseOfOneProcess) {
@@ -200,6 +202,39 @@ TEST_F(JobCliTest, ADeathEndsAllAndIsNamed) {
         EXPECT_THAT(o.err, HasSubstr(way.why));
       }
     }
+  }
+}
+
+// A process that holds a part of the keys ends, or stops, while tokens are made.
+TEST_F(JobCliTest, ALostHolderOfKeysEndsTheAnswerAndIsNamed) {
+  struct Way {
+    int signal;
+    int victim;
+    const char* why;
+  };
+  for (const Way& way :
+       {Way{SIGKILL, 2, "the process ended"}, Way{SIGSTOP, 1, "no sign of life for 1.5 s"},
+        Way{SIGTERM, 1, "SIGTERM"}}) {
+    SCOPED_TRACE(way.why);
+    const std::vector<Outcome> outcomes =
+        job(3,
+            {"run -m " + gguf() +
+             " -p \"3 and 9, 4\" -n 490 --ignore-eos --threads 1 --sp ring --ranks 3 "
+             "--job-timeout 1.5"},
+            {.process = way.victim, .hangs = true, .signal = way.signal});
+    for (int r = 0; r < 3; ++r) {
+      if (r == way.victim) continue;
+      const Outcome& o = outcomes[static_cast<size_t>(r)];
+      EXPECT_EQ(o.status, 1) << o.err;
+      EXPECT_EQ(o.err.find("braid: rank"), o.err.rfind("braid: rank")) << o.err;  // once
+      // Others know the phase that a rank has told last.
+      EXPECT_THAT(o.err, ContainsRegex(
+                             fmt::format("braid: rank {} on {}: ended in (a|the first) step, since "
+                                         "rank {} on {} failed in (a|the first) step: ",
+                                         r, job::host_name(), way.victim, job::host_name())));
+      EXPECT_THAT(o.err, HasSubstr(way.why));
+    }
+    EXPECT_NE(outcomes[0].out, "") << "text that was there remains";
   }
 }
 
