@@ -134,6 +134,51 @@ TEST_F(Levels, OnlyOwnLeavesAPrefixAsItIs) {
   }
 }
 
+// A prefix of 8 parts is computed alone, or as the first half of a prompt of 16 parts: equal cuts.
+// Its tokens' logits, and what dense steps behind the prefix read from keys and values of all
+// layers, hang on the continuation where it chooses the prefix' keys.
+TEST_F(Levels, OnlyOwnComputesAPrefixAsWithoutItsContinuation) {
+  constexpr size_t kPart = 56, kPrefix = 8 * kPart;  // 28 keys are kept, 16 are protected
+  const std::vector<int32_t> both = tokens(2 * kPrefix);
+  const std::vector<int32_t> prefix(both.begin(), both.begin() + kPrefix);
+  std::vector<int32_t> pages;
+  KvPages(kPages, kPageSize).reserve(pages, kPages * kPageSize);
+  const auto computed = [&](const RunnerConfig& config, const std::vector<int32_t>& prompt) {
+    Runner runner(loaded_->model, config);
+    Batch batch(kPageSize);
+    batch.add(prompt, 0, pages, std::ssize(prompt));
+    Rows rows;
+    append_rows(runner.run(batch), rows);
+    rows.resize(kPrefix);
+    for (const size_t keys : {kPrefix, size_t{400}, size_t{57}, size_t{1}}) {
+      batch.clear();
+      batch.add(std::vector<int32_t>{7}, static_cast<int64_t>(keys), pages, 1);
+      append_rows(runner.run(batch), rows);
+    }
+    return rows;
+  };
+  for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+    for (const bool ring : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} by {}", ring ? "ranks" : "a rank alone", to_string(importance)));
+      const auto over = [&](int ranks) {
+        return ring ? config(ranks, {0.5}, {}, importance) : local(1, {0.5}, {ranks}, importance);
+      };
+      const Rows alone = computed(over(4), prefix), half = computed(over(8), both);
+      ASSERT_EQ(half.size(), alone.size());
+      double furthest = 0;
+      for (size_t i = 0; i < alone.size(); ++i) {
+        furthest = std::max(furthest, relative_distance(half[i], alone[i]));
+      }
+      // Ranks add the states of other numbers of ranks; a rank alone gives the same bits.
+      if (importance == Importance::own) {
+        EXPECT_LE(furthest, ring ? 1e-5 : 0);
+      } else {
+        EXPECT_GT(furthest, 1e-2);
+      }
+    }
+  }
+}
+
 // Shares of pairs and keys are counted over all layers and steps; equal shares of 1 are exact.
 TEST_F(Levels, SayWhatWasLeftOut) {
   const std::vector<int32_t>& prompt = golden_.cases[0].logits.prompt;
