@@ -113,21 +113,39 @@ class Levels:
                 seen[np.ix_(reader[2], part[2])] = rows[:, None] & kept[None]
         return seen
 
+    def masks(self, layer, scores, kv_heads):
+        """[kv_heads, T, T] of a layer whose scores are [heads, T, T], layers in order."""
+        T, group = scores.shape[-1], len(scores) // kv_heads
+        by_head = scores.reshape(kv_heads, group, T, T)
+        seen = np.stack([self.mask(by_head[h], self.before[h] if self.before else None)
+                         if self.thins(layer) else np.tri(T, dtype=bool) for h in range(kv_heads)])
+        self.before = list(zip(seen, by_head))
+        return seen
+
     def __call__(self, layer, q, k, v):
         T, theta = len(q), self.config["rope_theta"]
         group = q.shape[1] // k.shape[1]
         q, k = (turn(x, np.arange(T), theta) for x in (q, k))
         scores = np.einsum("qhd,khd->hqk", q, np.repeat(k, group, axis=1)) / np.sqrt(q.shape[-1])
-        out, now = np.empty_like(q), []
-        for h in range(k.shape[1]):
-            heads = slice(h * group, (h + 1) * group)
-            seen = np.tri(T, dtype=bool)
-            if self.thins(layer):
-                seen = self.mask(scores[heads], self.before[h] if self.before else None)
-            now.append((seen, scores[heads]))
-            out[:, heads] = np.einsum("hqk,kd->qhd", softmax(scores[heads], seen[None]), v[:, h])
-        self.before = now
-        return out
+        seen = np.repeat(self.masks(layer, scores, k.shape[1]), group, axis=0)
+        return np.einsum("hqk,khd->qhd", softmax(scores, seen), np.repeat(v, group, axis=1))
+
+
+def clear_prompt(seed, case, vocab, compute):
+    """The first prompt with clear sets, and compute(ids, levels) of a case that `compute` has made for it."""
+    for attempt in range(100):
+        ids = random_ids(seed, f"levels_{case['tokens']}_{attempt}", case["tokens"], vocab)
+        logits, levels = compute(ids)
+        if levels.gap > LEAST_GAP:
+            return ids, logits, levels
+    raise AssertionError("no prompt with clear sets")
+
+
+def committed(case, ids, logits, levels):
+    """A case with its logits, [T, V]: all of the last position, some of inner ones and of the parts' first."""
+    inner = sorted({*range(5, len(ids) - 1, 17), *(int(p[2][0]) for p in levels.parts[1:])})
+    return {**case, "prompt": ids, "last": encode(logits[-1]), "inner_positions": inner,
+            "inner": encode(logits[inner][:, ::COLUMN_STEP])}
 
 
 def main():
@@ -135,15 +153,11 @@ def main():
     last = config["num_hidden_layers"] - 1
     cases = []
     for case in CASES:
-        T = case["tokens"]
-        for attempt in range(100):  # the first prompt with clear sets
-            ids = random_ids(seed, f"levels_{T}_{attempt}", T, config["vocab_size"])
+        def compute(ids):
             levels = Levels(config, case)
-            want = forward(config, weights, ids, levels)
-            if levels.gap > LEAST_GAP:
-                break
-        else:
-            raise AssertionError("no prompt with clear sets")
+            return forward(config, weights, ids, levels), levels
+
+        ids, want, levels = clear_prompt(seed, case, config["vocab_size"], compute)
         others = {"dense": Levels(config, case, lambda _: False),
                   "first thinned": Levels(config, case, lambda layer: layer < last),
                   "last thinned": Levels(config, case, lambda layer: layer > 0),
@@ -155,11 +169,9 @@ def main():
             if name == "first thinned" and case["importance"] == "previous":
                 continue  # nothing scored its keys
             far = distance(forward(config, weights, ids, other), want)
-            print(f"{T} tokens, {name}: {far:.3f}; gap {levels.gap:.1e}")
+            print(f"{len(ids)} tokens, {name}: {far:.3f}; gap {levels.gap:.1e}")
             assert far > 0.01, name
-        inner = sorted({*range(5, T - 1, 17), *(int(p[2][0]) for p in levels.parts[1:])})
-        cases.append({**case, "prompt": ids, "last": encode(want[-1]), "inner_positions": inner,
-                      "inner": encode(want[inner][:, ::COLUMN_STEP])})
+        cases.append(committed(case, ids, want, levels))
     out = {"model": MODEL, "more_layers": MORE_LAYERS, "column_step": COLUMN_STEP, "cases": cases}
     (GOLDEN / "levels.json").write_text(json.dumps(out, indent=0) + "\n")
 

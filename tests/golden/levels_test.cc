@@ -1,5 +1,5 @@
-// Level attention of a whole model against tools/make_level_goldens.py: f64, with a mask for each
-// layer and KV head, the first and the last layer dense.
+// Level attention of whole models against tools/make_level_goldens.py, in f64, and against Hugging
+// Face's eager attention: a mask for each layer and KV head, the first and the last layer dense.
 #include <gtest/gtest.h>
 
 #include "braid/engine/loaded_model.h"
@@ -15,34 +15,60 @@ constexpr CacheShape kCache = {
 // Of 9 query heads in groups of 3.
 constexpr int kRanksOfHeads = 3;
 
+// Ranks that have all tokens, and divide weights.
+RunnerConfig local(int ranks, std::vector<double> keep, std::vector<int> groups,
+                   Importance importance) {
+  return {.tp = ranks,
+          .thinning = {.keep = std::move(keep),
+                       .groups = std::move(groups),
+                       .importance = importance,
+                       .drop_queries = false},
+          .cache = kCache};
+}
+
+// Ranks that divide tokens.
+RunnerConfig config(int ranks, std::vector<double> keep, std::vector<int> groups,
+                    Importance importance, bool drop_queries = false) {
+  RunnerConfig config = local(ranks, std::move(keep), std::move(groups), importance);
+  config.sp = SequenceParallel{.mode = SpMode::ring};
+  config.thinning.drop_queries = drop_queries;
+  config.schedule = "sequence_parallel";
+  return config;
+}
+
+Rows logits_of(const Model& model, const RunnerConfig& config, const std::vector<int32_t>& prompt,
+               size_t chunk = 0) {
+  Runner runner(model, config);
+  return prompt_logits(runner, prompt, chunk > 0 ? chunk : prompt.size());
+}
+
+// A rank with all tokens has the parts of the case's ranks, also beside another that has the other
+// heads.
+void expect_case(const Model& model, const LevelGolden& golden, const LevelGoldenCase& c,
+                 std::initializer_list<int> tensor_ranks) {
+  SCOPED_TRACE(c.options.dump());
+  const auto option = [&](const char* key) -> const nlohmann::json& { return c.options.at(key); };
+  const RunnerConfig ranks = config(option("ranks"), option("keep"), option("groups"),
+                                    parse_importance(option("importance").get<std::string>()),
+                                    c.options.value("drop_queries", false));
+  expect_golden(golden.columns, c.logits, logits_of(model, ranks, c.logits.prompt));
+  for (int tp : tensor_ranks) {
+    SCOPED_TRACE(tp);
+    RunnerConfig alone = local(tp, option("keep"), option("groups"), ranks.thinning.importance);
+    alone.thinning.drop_queries = ranks.thinning.drop_queries;
+    expect_golden(golden.columns, c.logits, logits_of(model, alone, c.logits.prompt));
+  }
+}
+
 class Levels : public testing::Test {
  protected:
   void SetUp() override {
     golden_.write(folder_.path());
     loaded_.emplace(folder_.path().string());
   }
-  RunnerConfig config(int ranks, std::vector<double> keep, std::vector<int> groups,
-                      Importance importance, bool drop_queries = false) const {
-    RunnerConfig config = local(ranks, std::move(keep), std::move(groups), importance);
-    config.sp = SequenceParallel{.mode = SpMode::ring};
-    config.thinning.drop_queries = drop_queries;
-    config.schedule = "sequence_parallel";
-    return config;
-  }
-  // Ranks that have all tokens, and divide weights.
-  RunnerConfig local(int ranks, std::vector<double> keep, std::vector<int> groups,
-                     Importance importance) const {
-    return {.tp = ranks,
-            .thinning = {.keep = std::move(keep),
-                         .groups = std::move(groups),
-                         .importance = importance,
-                         .drop_queries = false},
-            .cache = kCache};
-  }
   Rows logits(const RunnerConfig& config, const std::vector<int32_t>& prompt,
               size_t chunk = 0) const {
-    Runner runner(loaded_->model, config);
-    return prompt_logits(runner, prompt, chunk > 0 ? chunk : prompt.size());
+    return logits_of(loaded_->model, config, prompt, chunk);
   }
   // Random tokens.
   std::vector<int32_t> tokens(size_t n) const {
@@ -59,20 +85,18 @@ class Levels : public testing::Test {
 
 TEST_F(Levels, LogitsAreThoseOfTheMasks) {
   for (const LevelGoldenCase& c : golden_.cases) {
-    SCOPED_TRACE(c.options.dump());
-    const auto option = [&](const char* key) -> const nlohmann::json& { return c.options.at(key); };
-    const RunnerConfig ranks = config(option("ranks"), option("keep"), option("groups"),
-                                      parse_importance(option("importance").get<std::string>()),
-                                      c.options.value("drop_queries", false));
-    expect_golden(golden_.columns, c.logits, logits(ranks, c.logits.prompt));
-    // A rank with all tokens has the parts of these ranks, also beside another that has the other
-    // heads.
-    for (int tp : {1, kRanksOfHeads}) {
-      SCOPED_TRACE(tp);
-      RunnerConfig alone = local(tp, option("keep"), option("groups"), ranks.thinning.importance);
-      alone.thinning.drop_queries = ranks.thinning.drop_queries;
-      expect_golden(golden_.columns, c.logits, logits(alone, c.logits.prompt));
-    }
+    expect_case(loaded_->model, golden_, c, {1, kRanksOfHeads});
+  }
+}
+
+// Queries with biases, norms or other rotations, experts, one KV head.
+TEST(LevelFamilies, LogitsAreThoseOfEagerAttentionWithTheMasks) {
+  for (const LevelGolden& golden : load_eager_level_goldens()) {
+    SCOPED_TRACE(golden.model);
+    const Folder folder("level_families_" + golden.model);
+    golden.write(folder.path());
+    const Model model(folder.path().string());
+    for (const LevelGoldenCase& c : golden.cases) expect_case(model, golden, c, {1});
   }
 }
 

@@ -123,8 +123,9 @@ DualChunkGolden load_dual_chunk_golden() {
   return golden;
 }
 
-LevelGolden load_level_golden() {
-  const json data = read_json("levels.json");
+namespace {
+
+LevelGolden level_golden_of(const json& data) {
   LevelGolden golden{
       .model = data.at("model"), .more_layers = data.at("more_layers"), .columns = {}, .cases = {}};
   for (json entry : data.at("cases")) {
@@ -137,6 +138,18 @@ LevelGolden load_level_golden() {
   }
   golden.columns = every_column(golden.cases.at(0).logits, data.at("column_step"));
   return golden;
+}
+
+}  // namespace
+
+LevelGolden load_level_golden() {
+  return level_golden_of(read_json("levels.json"));
+}
+
+std::vector<LevelGolden> load_eager_level_goldens() {
+  std::vector<LevelGolden> goldens;
+  for (const json& data : read_json("levels_eager.json")) goldens.push_back(level_golden_of(data));
+  return goldens;
 }
 
 void LevelGolden::write(const std::filesystem::path& folder) const {

@@ -25,5 +25,7 @@ struct LevelGolden {
 };
 
 LevelGolden load_level_golden();
+// Several families, each by Hugging Face's eager attention (tools/make_eager_level_goldens.py).
+std::vector<LevelGolden> load_eager_level_goldens();
 
 }  // namespace braid::golden
