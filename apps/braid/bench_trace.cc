@@ -8,12 +8,14 @@
 #include <memory>
 
 #include "braid/bench_trace.h"
+#include "braid/engine/trace/planned_times.h"
 #include "braid/engine/trace/trace_engine.h"
 #include "braid/engine/trace/trace_policy.h"
 #include "braid/io/trace_loads.h"
 #include "braid/model_option.h"
 #include "braid/number_list.h"
 #include "braid/options.h"
+#include "braid/shape_option.h"
 #include "braid/text_io.h"
 #include "braid/trace_report.h"
 
@@ -35,17 +37,22 @@ struct BenchTraceOptions {
   double ttft_ms = 0, tbt_ms = 0;
   bool find_rate = false, json = false;
   // Simulated.
-  TraceCluster cluster{.profile = ""};
+  TraceCluster cluster;
   std::vector<std::string> policies = {"chunked", "sp", "sp-apart", "sp-levels"};
   std::vector<std::string> chunks = {"256", "best"};
   int64_t sp_step = 0;
   std::string keep = "0.5";
   // On this machine.
+  ModelOption model;
+  ShapeOption shape;
+  std::string tokenizer;  // of a shape: a model's
   ParallelRequest parallel;
   std::string sp;
   int ranks = 0;
+  // Both.
+  std::string profile;
 
-  bool simulated() const { return !cluster.profile.empty(); }
+  bool simulated() const { return !profile.empty() && !model.named() && !shape.random(); }
   TraceLimits limits() const { return {1e-3 * ttft_ms, 1e-3 * tbt_ms}; }
 };
 
@@ -86,6 +93,8 @@ double most_kept(const BenchTraceOptions& o, const ReplayConfig& config, StepTim
 
 TraceResult simulate(const BenchTraceOptions& o, const TracePolicy& policy) {
   TraceCluster cluster = o.cluster;
+  cluster.config = o.shape.path();
+  cluster.profile = o.profile;
   if (!o.sp.empty() && o.sp != "auto") cluster.sp = parse_sp_mode(o.sp);
   const SimulatedPolicy made = simulate_policy(cluster, policy);
   const ReplayConfig config{
@@ -149,7 +158,26 @@ std::vector<TraceResult> simulate_all(const BenchTraceOptions& o) {
   return results;
 }
 
-std::vector<TraceResult> measure(BenchTraceOptions& o, const std::string& model) {
+// The engine's ranks by a profile.
+PlannedTimes profile_times(const Engine& engine, const std::string& profile) {
+  const Model& model = engine.loaded().model;
+  CacheShape cache = cache_shape(engine.config(), model);
+  cache.pages = engine.limits().pages;
+  cache.pages_per_sequence = ceil_div(engine.limits().max_context, cache.page_size);
+  RunnerConfig config = runner_config(engine.config(), cache);
+  config.profile = load_profile(profile);
+  return PlannedTimes(model, config);
+}
+
+std::unique_ptr<Engine> open_engine(const BenchTraceOptions& o, const RequestLimits& limits) {
+  if (!o.shape.random()) {
+    return Engine::open({.model = o.model.path(), .parallel = o.parallel, .limits = limits});
+  }
+  std::unique_ptr<LoadedModel> loaded = o.shape.opener(o.tokenizer)();
+  return std::make_unique<Engine>(std::move(loaded), choose_parallel(o.parallel).engine, limits);
+}
+
+std::vector<TraceResult> measure(BenchTraceOptions& o) {
   if (!o.sp.empty()) {
     SequenceRequest sequence{.mode = o.sp};
     if (o.ranks > 0) sequence.ranks = o.ranks;
@@ -157,24 +185,37 @@ std::vector<TraceResult> measure(BenchTraceOptions& o, const std::string& model)
   }
   RequestLimits limits;
   limits.scheduler.max_step_tokens = 0;
-  FittedTimes times;  // outlives the engine
-  limits.on_step = [&times](const Step& step, double seconds) {
-    times.add(timed_rows(step), seconds);
+  FittedTimes times;  // outlives the engine, as `sums`
+  StepSums sums;
+  limits.on_step = [&](const Step& step, double seconds) {
+    const std::vector<TimedRow> rows = timed_rows(step);
+    times.add(rows, seconds);
+    sums.add(rows, seconds);
   };
-  const auto engine = Engine::open({.model = model, .parallel = o.parallel, .limits = limits});
+  const auto engine = open_engine(o, limits);
   // Steps of both kinds run once before: their plans and pages are made.
   engine->generate({.prompt = std::vector<int32_t>(64, 1), .max_tokens = 4, .ignore_eos = true});
   times.clear();
+  sums = {};
   EngineReplay real = replay_on_engine(*engine, source_of(o), o.long_tokens);
-  const ReplayConfig config{
-      .scheduler = real.scheduler, .depth = real.depth, .long_tokens = o.long_tokens};
-  times.set_between(real.between);
-  TraceReplay again = replay_trace(source_of(o), config, times);
+  real.replay.sums = sums;
+  const ReplayConfig config{.scheduler = real.scheduler,
+                            .depth = real.depth,
+                            .between = real.between,
+                            .long_tokens = o.long_tokens};
   const int ranks = engine->config().tp;
   const std::string how = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
   std::vector<TraceResult> results;
-  results.push_back(result_of(o, "this machine", how, config, std::move(real.replay)));
-  results.push_back(result_of(o, "its steps simulated", how, config, std::move(again)));
+  const auto add = [&](std::string policy, TraceReplay replay) {
+    results.push_back(result_of(o, std::move(policy), how, config, std::move(replay)));
+    results.back().between = real.between;
+  };
+  add("this machine", std::move(real.replay));
+  add("its steps simulated", replay_trace(source_of(o), config, times));
+  if (!o.profile.empty()) {
+    PlannedTimes by_profile = profile_times(*engine, o.profile);
+    add("steps by the profile", replay_trace(source_of(o), config, by_profile));
+  }
   return results;
 }
 
@@ -204,8 +245,14 @@ void check(const BenchTraceOptions& o) {
   if (o.find_rate && o.ttft_ms == 0 && o.tbt_ms == 0) {
     fail(ErrorCode::kInvalidArgument, "--find-rate wants limits: --ttft, --tbt");
   }
-  if (o.simulated() == o.cluster.config.empty()) {
+  const bool shape = o.shape.named();
+  if (o.model.named() && shape) fail(ErrorCode::kInvalidArgument, "one of --model and --config");
+  if (!shape) o.shape.require_none();
+  if (shape ? !o.simulated() && !o.shape.random() : o.simulated()) {
     fail(ErrorCode::kInvalidArgument, "--profile, of devices to simulate, goes with --config");
+  }
+  if (!shape && !o.tokenizer.empty()) {
+    fail(ErrorCode::kInvalidArgument, "--tokenizer goes with --config, not with a model");
   }
 }
 
@@ -216,7 +263,8 @@ void check_groups(const CLI::App& command, bool simulated) {
     const std::string& group = option->get_group();
     if (!simulated && group == kSimulated) {
       fail(ErrorCode::kInvalidArgument,
-           "{} goes with --profile, which simulates devices: without it this machine replays",
+           "{} goes with --profile, which simulates devices: without it, or with a model, this "
+           "machine replays",
            option->get_name());
     }
     if (simulated && group == kHere) {
@@ -226,9 +274,8 @@ void check_groups(const CLI::App& command, bool simulated) {
   }
 }
 
-void bench_trace(BenchTraceOptions& o, const ModelOption& model) {
-  const std::vector<TraceResult> results =
-      o.simulated() ? simulate_all(o) : measure(o, model.path());
+void bench_trace(BenchTraceOptions& o) {
+  const std::vector<TraceResult> results = o.simulated() ? simulate_all(o) : measure(o);
   if (!o.json) return print(trace_tables(results, o.long_tokens) + "\n");
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
   for (const TraceResult& r : results) report.push_back(to_json(r));
@@ -240,8 +287,6 @@ void add_cluster(CLI::App& command, BenchTraceOptions& o) {
   const auto add = [&](const char* name, auto& value, const char* text) {
     return command.add_option(name, value, text)->group(kSimulated);
   };
-  add("--profile", c.profile, "of a device: a name or a .json file; without, this machine runs");
-  add("--config", c.config, "the model's config.json: no weights are needed (bf16)");
   add("--machines", c.machines, "[RACKSx]MACHINESxDEVICES")->capture_default_str();
   add("--set", c.set, "[RACKSx]MACHINESxDEVICES that compute a step together")
       ->capture_default_str();
@@ -268,6 +313,10 @@ void add_machine(CLI::App& command, BenchTraceOptions& o) {
   const auto add = [&](const char* name, auto& value, const char* text) {
     return command.add_option(name, value, text)->group(kHere);
   };
+  for (const char* name : {"--random-weights", "--weights", "--layers"}) {
+    command.get_option(name)->group(kHere);
+  }
+  add("--tokenizer", o.tokenizer, "of random weights: a model, whose tokenizer is taken");
   add("--device", o.parallel.device, "auto, cpu, cuda, or cuda:0,1")->capture_default_str();
   add("--tp", o.parallel.engine.tp, "ranks that divide the weights")->capture_default_str();
   add("--ranks", o.ranks, "with --sp: ranks");
@@ -282,8 +331,11 @@ void add_machine(CLI::App& command, BenchTraceOptions& o) {
 void add_bench_trace(CLI::App& bench) {
   auto* command = bench.add_subcommand("trace", "Replays a load of many requests");
   const auto o = std::make_shared<BenchTraceOptions>();
-  const auto model = std::make_shared<ModelOption>();
-  model->add_to(*command);
+  o->model.add_to(*command);
+  o->shape.add_to(*command);
+  command->add_option("--profile", o->profile,
+                      "a name or a .json file: with --config alone devices to simulate; with a "
+                      "model the prices for a simulation beside this machine's run");
   command->add_option("TRACE", o->trace,
                       "Mooncake's JSONL or Azure's CSV; without, a load is made");
   command
@@ -323,11 +375,11 @@ void add_bench_trace(CLI::App& bench) {
       "  braid bench trace --load conversation --rate 4 --config configs/llama-3-8b.json "
       "--machines 8x8 --profile a100\n"
       "  braid bench trace conversation_trace.jsonl --limit 50 --lengths 0.02 --device cpu --tp 2");
-  command->callback([o, model, command, &bench] {
+  command->callback([o, command, &bench] {
     require_no_options(bench, "trace");
     check(*o);
     check_groups(*command, o->simulated());
-    bench_trace(*o, *model);
+    bench_trace(*o);
   });
 }
 

@@ -7,7 +7,6 @@
 
 #include "braid/commands.h"
 #include "braid/engine/requests/kv_room.h"
-#include "braid/io/model_lookup.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/server/server.h"
@@ -72,17 +71,9 @@ void choose_model(ServeOptions& o) {
     return;
   }
   if (o.model.named()) fail(ErrorCode::kInvalidArgument, "one of --model and --config");
-  const ModelStores stores = model_stores([](const char* name) { return std::getenv(name); });
-  if (o.tokenizer.empty()) {
-    fail(ErrorCode::kInvalidArgument,
-         "--config names a shape, which has no tokenizer: add --tokenizer MODEL");
-  }
-  const std::string text = find_model(o.tokenizer, stores);
+  config.open = o.shape.opener(o.tokenizer);
   config.model = o.shape.path();
   if (config.name.empty()) config.name = "random";
-  config.open = [shape = o.shape.read(), text] {
-    return std::make_unique<LoadedModel>(shape, text);
-  };
 }
 
 // `settings`: the values in effect.

@@ -1,7 +1,10 @@
 #include "braid/shape_option.h"
 
+#include <cstdlib>
+
 #include "braid/base/error.h"
 #include "braid/engine/limits.h"
+#include "braid/io/model_lookup.h"
 
 namespace braid::app {
 
@@ -38,6 +41,18 @@ ModelShape ShapeOption::read() const {
   }
   if (layers_ > 0) shape.config.layers = layers_;
   return shape;
+}
+
+std::function<std::unique_ptr<LoadedModel>()> ShapeOption::opener(
+    const std::string& tokenizer) const {
+  if (tokenizer.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "--config names a shape, which has no tokenizer: add --tokenizer MODEL");
+  }
+  const ModelStores stores = model_stores([](const char* name) { return std::getenv(name); });
+  return [shape = read(), text = find_model(tokenizer, stores)] {
+    return std::make_unique<LoadedModel>(shape, text);
+  };
 }
 
 }  // namespace braid::app

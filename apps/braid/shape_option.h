@@ -1,8 +1,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
 #include <string>
 
+#include "braid/engine/loaded_model.h"
 #include "braid/model/model_shape.h"
 
 namespace braid::app {
@@ -17,6 +20,9 @@ class ShapeOption {
   const std::string& path() const { return config_; }
   // Fails with kInvalidArgument on options that do not go together, as read_model_shape does.
   ModelShape read() const;
+  // Opens read() with the tokenizer and chat template of the model that `tokenizer` names. Fails
+  // with kInvalidArgument without a name, and as read() and find_model do.
+  std::function<std::unique_ptr<LoadedModel>()> opener(const std::string& tokenizer) const;
   // Fails if options for a shape stand beside -m.
   void require_none() const;
 

@@ -20,6 +20,25 @@ void add_times(std::vector<std::vector<std::string>>& rows, const std::string& p
   rows.push_back(std::move(row));
 }
 
+double mean_ms(const StepSum& sum) {
+  return sum.steps == 0 ? 0 : 1e3 * sum.seconds / static_cast<double>(sum.steps);
+}
+
+std::vector<std::string> step_row(const TraceResult& r) {
+  std::vector<std::string> row = {r.policy};
+  for (const StepSum& sum : {r.replay.sums.answers, r.replay.sums.prompts}) {
+    row.push_back(std::to_string(sum.steps));
+    row.push_back(fmt::format("{:.3f}", mean_ms(sum)));
+    row.push_back(std::to_string(sum.tokens));
+  }
+  row.push_back(fmt::format("{:.3f}", 1e3 * r.between));
+  return row;
+}
+
+nlohmann::ordered_json to_json(const StepSum& sum) {
+  return {{"steps", sum.steps}, {"tokens", sum.tokens}, {"mean_ms", mean_ms(sum)}};
+}
+
 nlohmann::ordered_json to_json(const TraceTimes& t) {
   const auto spread = [](const Spread& s) {
     return nlohmann::ordered_json{{"mean", s.mean}, {"p50", s.p50}, {"p99", s.p99}};
@@ -35,7 +54,7 @@ nlohmann::ordered_json to_json(const TraceTimes& t) {
 }  // namespace
 
 std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_tokens) {
-  std::vector<std::vector<std::string>> times, rates;
+  std::vector<std::vector<std::string>> times, rates, steps;
   for (const TraceResult& r : results) {
     const TraceSummary& s = r.summary;
     add_times(times, r.policy, "all", s.all);
@@ -50,6 +69,7 @@ std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_t
                      r.kept_most < 0 ? "-" : fmt::format("{:.2f}", r.kept_most),
                      fmt::format("{:.0f}%", 100 * s.busy), fmt::format("{:.0f}%", 100 * s.cached),
                      std::to_string(s.refused)});
+    if (r.between >= 0) steps.push_back(step_row(r));
   }
   return table_text({{"policy"},
                      {"prompts"},
@@ -77,7 +97,17 @@ std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_t
                      {"busy", true},
                      {"prefix hits", true},
                      {"refused", true}},
-                    rates);
+                    rates) +
+         (steps.empty() ? ""
+                        : "\n" + table_text({{"policy"},
+                                             {"steps of answers", true},
+                                             {"ms", true},
+                                             {"tokens", true},
+                                             {"with prompts", true},
+                                             {"ms", true},
+                                             {"tokens", true},
+                                             {"ms of the host before each", true}},
+                                            steps));
 }
 
 nlohmann::ordered_json to_json(const TraceResult& r) {
@@ -92,6 +122,8 @@ nlohmann::ordered_json to_json(const TraceResult& r) {
                                  {"refused", s.refused},
                                  {"seconds", r.replay.seconds},
                                  {"steps", r.replay.steps},
+                                 {"steps_of_answers", to_json(r.replay.sums.answers)},
+                                 {"steps_with_prompts", to_json(r.replay.sums.prompts)},
                                  {"prefill_tokens_per_s", s.prefill_rate},
                                  {"decode_tokens_per_s", s.decode_rate},
                                  {"within_limits", s.kept},

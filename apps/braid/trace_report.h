@@ -16,10 +16,11 @@ struct TraceResult {
   TraceSummary summary;
   TraceReplay replay;
   double rate = 0;        // requests a second that arrive
+  double between = -1;    // seconds of the host between steps, of this machine; below 0: none ran
   double kept_most = -1;  // the highest rate within the limits (--find-rate); below 0: not asked
 };
 
-// Two tables: times by length of prompts, then rates.
+// Times by length of prompts, rates, and of this machine sums of steps: tables.
 std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_tokens);
 
 nlohmann::ordered_json to_json(const TraceResult& result);

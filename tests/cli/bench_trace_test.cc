@@ -56,19 +56,27 @@ TEST_F(BenchTraceCliTest, SimulatedPromptsTakeTheFastestMode) {
   }
 }
 
-// The same scheduler with the steps' fitted times: the same requests and tokens as the engine's.
-TEST_F(BenchTraceCliTest, ReplaysAFileOnThisMachineAndItsSimulation) {
-  const Outcome o =
-      braid("bench trace " + trace(kTwo) + " -m " + gguf() + " --device cpu --threads 1 --json");
-  ASSERT_EQ(o.status, 0) << o.err;
-  const Json results = Json::parse(o.out);
-  ASSERT_EQ(results.size(), 2u);
-  for (const Json& r : results) {
-    EXPECT_EQ(r["all"]["requests"], 2) << r["policy"];
-    EXPECT_EQ(r["refused"], 0);
-    EXPECT_GE(r["seconds"], 0.05);
-    const double tokens = r["decode_tokens_per_s"].get<double>() * r["seconds"].get<double>();
-    EXPECT_NEAR(tokens, 8, 1e-6);
+// The same scheduler with the steps' fitted times, and with a profile's: the same requests and
+// tokens as the engine's.
+TEST_F(BenchTraceCliTest, ReplaysAFileOnThisMachineAndItsSimulations) {
+  const std::string command = fmt::format(
+      "bench trace {} -m {} --device cpu --threads 1 --ctx 256 --json", trace(kTwo), gguf());
+  for (const std::string more :
+       {"", " --profile a100", " --profile a100 --tp 2", " --profile a100 --sp ring --ranks 2"}) {
+    const Outcome o = braid(command + more);
+    ASSERT_EQ(o.status, 0) << o.err;
+    const Json results = Json::parse(o.out);
+    ASSERT_EQ(results.size(), more.empty() ? 2u : 3u);
+    for (const Json& r : results) {
+      EXPECT_EQ(r["all"]["requests"], 2) << r["policy"] << more;
+      EXPECT_EQ(r["refused"], 0);
+      EXPECT_GE(r["seconds"], 0.05);
+      const double tokens = r["decode_tokens_per_s"].get<double>() * r["seconds"].get<double>();
+      EXPECT_NEAR(tokens, 8, 1e-6);
+      EXPECT_EQ(
+          r["steps_of_answers"]["steps"].get<int>() + r["steps_with_prompts"]["steps"].get<int>(),
+          r["steps"]);
+    }
   }
 }
 
@@ -89,6 +97,10 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
   expect_refused("bench trace --policy chunked --sp ring " + shape(), 2, "--sp goes with --policy");
   expect_refused("bench trace --find-rate " + shape(), 2, "--find-rate wants limits");
   expect_refused("bench trace --profile h100", 2, "--profile");
+  expect_refused("bench trace -m x " + shape(), 2, "one of --model and --config");
+  expect_refused("bench trace --random-weights " + shape(), 2, "add --tokenizer");
+  expect_refused("bench trace -m x --tokenizer x", 2, "--tokenizer goes with --config");
+  expect_refused("bench trace -m x --layers 2", 2, "--layers go with --config");
   const std::string here = "bench trace -m " + gguf() + " ";
   for (const char* option :
        {"--policy sp", "--keep 0.5", "--set 1x2", "--machines 1x2", "--chunk 256", "--sp-step 512",

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "braid/engine/absent_world.h"
 #include "braid/engine/cluster_kernels.h"
 #include "braid/engine/describe_cluster.h"
 #include "braid/engine/plan_agreement.h"
@@ -10,27 +11,16 @@
 namespace braid {
 namespace {
 
-// Ranks elsewhere: they plan, and bind nothing.
-class DescribedWorld : public World {
+class DescribedWorld : public AbsentWorld {
  public:
-  explicit DescribedWorld(const KernelCatalog& catalog) : catalog_(catalog) {}
-
-  fabric::Fabric& fabric() override { nothing(); }
-  Rank& rank(int) override { nothing(); }
-  std::vector<const KernelCatalog*> catalogs(int ranks) override {
-    return std::vector<const KernelCatalog*>(ranks, &catalog_);
-  }
-  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool) override {
+  using AbsentWorld::AbsentWorld;
+  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside) override {
     plans_.push_back(plan_line(planned));
-    return std::vector<std::unique_ptr<Executor>>(planned.programs.size());
+    return AbsentWorld::bind(std::move(planned), beside);
   }
   std::vector<std::string> explain() const override { return plans_; }
 
  private:
-  [[noreturn]] static void nothing() {
-    throw std::logic_error("ranks of a description cannot run");
-  }
-  const KernelCatalog& catalog_;
   std::vector<std::string> plans_;
 };
 

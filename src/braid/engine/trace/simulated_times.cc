@@ -77,7 +77,7 @@ double SimulatedTimes::seconds(std::span<const TimedRow> rows) {
   for (const TimedRow& row : rows) {
     const auto n = static_cast<double>(row.tokens), before = static_cast<double>(row.cached);
     if (row.decode) {
-      const size_t lane = lanes_ > 1 ? static_cast<size_t>(row.group) : 0;
+      const size_t lane = lanes_ > 1 ? static_cast<size_t>(std::max(0, row.group)) : 0;
       decodes[lane] += n;
       keys[lane] += n * (before + 1);
     } else {

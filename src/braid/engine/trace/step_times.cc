@@ -37,18 +37,13 @@ void FittedTimes::clear() {
   kinds_ = {};
 }
 
-void FittedTimes::set_between(double seconds) {
-  const std::lock_guard lock(mutex_);
-  between_ = seconds;
-}
-
 double FittedTimes::seconds(std::span<const TimedRow> rows) {
   const std::lock_guard lock(mutex_);
   const size_t k = kind_of(rows);
   Kind& kind = kinds_[kinds_[k].known ? k : 1 - k];
   if (!std::exchange(kind.current, true)) kind.cost = kind.fit.solve();
   const std::array<double, 4> x = numbers_of(rows);
-  double seconds = between_;
+  double seconds = 0;
   for (size_t i = 0; i < x.size(); ++i) seconds += kind.cost[i] * x[i];
   return seconds;
 }

@@ -13,8 +13,10 @@ namespace braid {
 struct TimedRow {
   int64_t tokens = 0;   // computed by the step
   int64_t cached = 0;   // keys before them
-  int group = 0;        // ranks with the sequence's keys, if groups have separate keys
+  int group = 0;        // ranks with the sequence's keys, if groups have separate keys; -1: divided
   bool decode = false;  // a token of an answer
+  int64_t scored = 1;   // last tokens with wanted logits
+  std::span<const int32_t> pages{};  // of the sequence, where a step's time depends on them
 };
 
 // Seconds that a step takes on some ranks.
@@ -34,8 +36,6 @@ class FittedTimes final : public StepTimes {
   void add(std::span<const TimedRow> rows, double seconds);
   // Forgets all steps.
   void clear();
-  // Seconds of the host between two steps, from now on part of each step.
-  void set_between(double seconds);
 
   double seconds(std::span<const TimedRow> rows) override;
 
@@ -51,7 +51,6 @@ class FittedTimes final : public StepTimes {
 
   std::mutex mutex_;
   std::array<Kind, 2> kinds_;  // answers alone; steps with tokens of prompts
-  double between_ = 0;
 };
 
 }  // namespace braid

@@ -90,7 +90,7 @@ class Replaying {
       const Step step = set.scheduler.next(now);
       if (step.empty()) break;
       const double start = set.steps.empty() ? now : set.steps.back().end;
-      set.steps.push_back({step, start + put(set, step)});
+      set.steps.push_back({step, start + config_.between + put(set, step)});
     }
     BRAID_CHECK(!set.steps.empty() || set.requests.empty(), "{} requests wait for no step",
                 set.requests.size());
@@ -104,14 +104,17 @@ class Replaying {
       const bool decode = row.begin >= request.input;
       rows_.push_back({.tokens = row.end - row.begin,
                        .cached = row.begin,
-                       .group = std::max(0, set.scheduler.group_of(row.id)),
-                       .decode = decode});
+                       .group = set.scheduler.group_of(row.id),
+                       .decode = decode,
+                       .scored = row.scored,
+                       .pages = set.scheduler.pages_of(row.id)});
       if (!decode) result_.prompt_tokens += std::min(row.end, request.input) - row.begin;
     }
     const double seconds = times_.seconds(rows_);
     BRAID_CHECK(seconds > 0, "a step of {} tokens takes {} s", step.tokens, seconds);
     set.scheduler.step_put(step);
     result_.busy += seconds;
+    result_.sums.add(rows_, seconds);
     ++result_.steps;
     return seconds;
   }
@@ -154,6 +157,13 @@ class Replaying {
 };
 
 }  // namespace
+
+void StepSums::add(std::span<const TimedRow> rows, double seconds) {
+  StepSum& sum = std::ranges::all_of(rows, &TimedRow::decode) ? answers : prompts;
+  ++sum.steps;
+  for (const TimedRow& row : rows) sum.tokens += row.tokens;
+  sum.seconds += seconds;
+}
 
 TraceReplay replay_trace(const TraceSource& source, const ReplayConfig& config, StepTimes& times) {
   return Replaying(config, times).run(source);

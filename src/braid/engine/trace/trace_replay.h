@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "braid/engine/requests/scheduler.h"
@@ -26,12 +27,26 @@ struct TokenGap {
   bool long_prompt = false;
 };
 
+// Steps of a kind.
+struct StepSum {
+  int64_t steps = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// Steps of answers alone, and steps with tokens of prompts.
+struct StepSums {
+  StepSum answers, prompts;
+  void add(std::span<const TimedRow> rows, double seconds);
+};
+
 struct TraceReplay {
   std::vector<ReplayedRequest> requests;  // in order of arrival
   std::vector<TokenGap> gaps;             // over all answers, in time order
   double seconds = 0;                     // from the first arrival to the last token
   double busy = 0;                        // seconds of steps, summed over sets
   int64_t steps = 0;
+  StepSums sums;              // of these steps
   int64_t prompt_tokens = 0;  // computed tokens; the prefix cache's do not count
   int64_t preemptions = 0;
 };
@@ -40,6 +55,7 @@ struct ReplayConfig {
   SchedulerConfig scheduler;    // each set's
   int sets = 1;                 // sets of ranks with separate requests
   size_t depth = 1;             // steps under way: later ones are chosen before the first ends
+  double between = 0;           // seconds of the host before each step
   int64_t long_tokens = 32768;  // a prompt is long from this length on
   std::function<void(double now, const Step& step)> on_step;  // as a step ends; may be empty
 };

@@ -1,0 +1,105 @@
+#include "braid/engine/trace/planned_times.h"
+
+#include <algorithm>
+
+#include "braid/backend/null/null_backend.h"
+#include "braid/engine/absent_world.h"
+#include "braid/engine/cluster_kernels.h"
+#include "braid/engine/describe_cluster.h"
+#include "braid/engine/prompt_candidate.h"
+#include "braid/engine/step_planners.h"
+#include "braid/schedule/simulator.h"
+
+namespace braid {
+namespace {
+
+std::unique_ptr<KernelCatalog> kernels_of(const RunnerConfig& config, bool one_sided) {
+  return config.device.cuda ? kernels_of_gpu(config.device.first_gpu())
+                            : cluster_kernels(describe_cluster(config), one_sided);
+}
+
+}  // namespace
+
+struct PlannedTimes::Impl {
+  Impl(const Model& model, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes)
+      : config(c),
+        kernels(kernels_of(c, !meshes.empty() || c.ep > 1)),
+        with_transfers(kernels.get()),
+        world(c.device.cuda ? with_transfers.catalog() : *kernels, c.device.cuda),
+        planner(make_step_planner(model, c, meshes, world)),
+        batch(c.cache.page_size) {
+    world.keep_plans();
+  }
+
+  double simulated(const PlannedStep& step) {
+    if (step.bound != bound) {
+      bound = step.bound;
+      plan = {bound->programs, bound->schedules};
+    }
+    std::vector<Work> works(step.works.begin(), step.works.end());
+    if (bound->key.kind == ContextKey::Kind::apart) share(works[0], step);
+    return simulate(plan, works, CostModel(config.profile.value(), ranks(bound->ranks()))).seconds;
+  }
+
+  // Keys on several ranks: each attends its part of divided sequences' keys, and its own sequences.
+  // The fullest rank counts.
+  void share(Work& work, const PlannedStep& step) const {
+    const auto P = static_cast<int64_t>(bound->ranks());
+    int64_t guests = 0, rows = 0;
+    std::vector<int64_t> own(static_cast<size_t>(P));
+    for (size_t s = 0; s < batch.sequences().size(); ++s) {
+      const SequenceInfo& info = batch.sequences()[s];
+      const int home = bound->key.own > 0 ? batch.group_of(s) : -1;
+      (home < 0 ? guests : own[static_cast<size_t>(home)]) +=
+          attended_keys(info.cached, info.tokens);
+    }
+    work.attended = work.kv_tokens = ceil_div(guests, P) + std::ranges::max(own);
+    for (int r = 0; r < P; ++r) {
+      rows = std::max(rows, step.inputs->rows_of(r).value_or(ceil_div(work.extents.token, P)));
+    }
+    work.extents.token = P * rows;
+  }
+
+  // The first `n` ranks, as far as prompts take them.
+  Topology ranks(int n) const {
+    const Topology all = topology_of(config);
+    for (const Topology& part : parts_of(all)) {
+      if (part.ranks() == n) return part;
+    }
+    return all;
+  }
+
+  const RunnerConfig config;
+  const std::unique_ptr<KernelCatalog> kernels;
+  const NullBackend with_transfers;
+  AbsentWorld world;
+  const std::unique_ptr<StepPlanner> planner;
+  Batch batch;
+  std::vector<int32_t> ids;
+  std::shared_ptr<const BoundForward> bound;  // of `plan`, the last step's
+  Plan plan;
+};
+
+PlannedTimes::PlannedTimes(const Model& model, const RunnerConfig& config)
+    : impl_(std::make_unique<Impl>(model, config, meshes_of(model, config))) {}
+
+PlannedTimes::~PlannedTimes() = default;
+
+double PlannedTimes::seconds(std::span<const TimedRow> rows) {
+  Batch& batch = impl_->batch;
+  batch.clear();
+  for (const TimedRow& row : rows) {
+    impl_->ids.resize(static_cast<size_t>(row.tokens));
+    batch.add(impl_->ids, row.cached, row.pages, row.scored, row.group);
+  }
+  double seconds = 0;
+  while (const PlannedStep first = impl_->planner->prepare_first(batch)) {
+    seconds += impl_->simulated(first);
+    impl_->planner->record();
+  }
+  seconds += impl_->simulated(impl_->planner->prepare(batch));
+  impl_->planner->record();
+  return seconds;
+}
+
+}  // namespace braid

@@ -1,0 +1,95 @@
+// An engine's steps by a profile's prices, planned by the engine's own planner.
+#include "braid/engine/trace/planned_times.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <list>
+#include <numeric>
+
+#include "braid/engine/trace/trace_policy.h"
+#include "braid/model/model_shape.h"
+
+namespace braid {
+namespace {
+
+const std::string kConfig = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b-1m.json";
+constexpr int64_t kPages = 8192;  // in all
+
+// Llama-3-8B's shape on CPU ranks with a GPU's prices.
+class PlannedTimesTest : public ::testing::Test {
+ protected:
+  static RunnerConfig ranks(int tp, bool sequence) {
+    RunnerConfig config{.tp = tp,
+                        .cache = {.pages = kPages,
+                                  .page_size = kPageSize,
+                                  .pages_per_sequence = kPages,
+                                  .kv_dtype = DType::bf16},
+                        .profile = load_profile("a100")};
+    if (sequence) config.sp = SequenceParallel{.mode = SpMode::ring};
+    if (sequence) config.schedule = "sequence_parallel";
+    return config;
+  }
+  // A sequence's pages.
+  std::span<const int32_t> pages(int64_t tokens) {
+    std::vector<int32_t>& made =
+        pages_.emplace_back(static_cast<size_t>(ceil_div(tokens, kPageSize)));
+    std::iota(made.begin(), made.end(), next_);
+    next_ += static_cast<int32_t>(made.size());
+    return made;
+  }
+
+  const Model model_{read_model_shape(kConfig), 1};
+  std::list<std::vector<int32_t>> pages_;
+  int32_t next_ = 0;
+};
+
+// The same step by the other road, which plans without an engine and interpolates.
+TEST_F(PlannedTimesTest, TakeTheSimulatedTimeOfAStep) {
+  for (int tp : {1, 2}) {
+    const std::string machines = fmt::format("1x{}", tp);
+    const SimulatedPolicy policy = simulate_policy(
+        {.config = kConfig, .profile = "a100", .machines = machines, .set = machines},
+        {.kind = TracePolicyKind::chunked, .step_tokens = 4096, .keep = {}});
+    PlannedTimes times(model_, ranks(tp, false));
+    std::vector<std::vector<TimedRow>> steps = {
+        {{.tokens = 1, .cached = 511, .decode = true, .pages = pages(512)}},
+        {{.tokens = 1, .cached = 40000, .decode = true, .pages = pages(40001)},
+         {.tokens = 1, .cached = 9000, .decode = true, .pages = pages(9001)}}};
+    // CPU ranks send sums in f32, the policy's GPUs in bf16.
+    if (tp == 1) steps.push_back({{.tokens = 4096, .pages = pages(4096)}});
+    for (const auto& rows : steps) {
+      EXPECT_NEAR(times.seconds(rows) / policy.times->seconds(rows), 1, 0.1)
+          << tp << " ranks, " << rows[0].tokens << " tokens behind " << rows[0].cached;
+    }
+  }
+}
+
+// Ranks keep the keys that they computed, so a token behind a divided prompt reads a half on each.
+TEST_F(PlannedTimesTest, FollowKeysToTheirRanks) {
+  PlannedTimes one(model_, ranks(1, false)), two(model_, ranks(2, true));
+  const auto list = pages(200001);
+  const TimedRow prompt{.tokens = 200000, .group = -1, .pages = list};
+  EXPECT_NEAR(one.seconds({&prompt, 1}) / two.seconds({&prompt, 1}), 2, 0.1);
+  const auto token = [&](int64_t cached, int group, std::span<const int32_t> pages) {
+    return TimedRow{.tokens = 1, .cached = cached, .group = group, .decode = true, .pages = pages};
+  };
+  const TimedRow divided = token(200000, -1, list);
+  const double alone = one.seconds({&divided, 1}), apart = two.seconds({&divided, 1});
+  const TimedRow none = token(0, -1, pages(1));
+  const double keys = alone - one.seconds({&none, 1});
+  EXPECT_GT(keys, 0.5 * alone) << "keys count";
+  EXPECT_NEAR((alone - apart) / keys, 0.5, 0.1);
+
+  // A sequence of rank 1's own, and the divided one beside it: the fullest rank counts.
+  const auto short_list = pages(401);
+  const TimedRow own_prompt{.tokens = 400, .group = 1, .pages = short_list};
+  two.seconds({&own_prompt, 1});
+  const TimedRow own = token(400, 1, short_list);
+  const std::vector<TimedRow> both = {divided, own};
+  EXPECT_GT(two.seconds(both), apart);
+  EXPECT_LT(two.seconds({&own, 1}), 0.9 * apart);
+}
+
+}  // namespace
+}  // namespace braid
