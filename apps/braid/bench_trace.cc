@@ -95,6 +95,7 @@ TraceResult simulate(const BenchTraceOptions& o, const TracePolicy& policy) {
   TraceCluster cluster = o.cluster;
   cluster.config = o.shape.path();
   cluster.profile = o.profile;
+  cluster.context = o.parallel.engine.max_context;
   if (!o.sp.empty() && o.sp != "auto") cluster.sp = parse_sp_mode(o.sp);
   const SimulatedPolicy made = simulate_policy(cluster, policy);
   const ReplayConfig config{
@@ -232,6 +233,7 @@ void check(const BenchTraceOptions& o) {
   require_between("--limit", o.scale.limit, 0, int64_t{1} << 30);
   require_between("-n", o.load.requests, 1, int64_t{1} << 30);
   require_between("--long", o.long_tokens, 1, kMostTokens);
+  require_between("--ctx", o.parallel.engine.max_context, 0, kMostTokens);
   require_between("--sp-step", o.sp_step, 0, kMostTokens);
   const auto divides = [](const std::string& policy) { return policy != "chunked"; };
   if (o.simulated() && !o.sp.empty() && std::ranges::none_of(o.policies, divides)) {
@@ -322,8 +324,6 @@ void add_machine(CLI::App& command, BenchTraceOptions& o) {
   add("--ranks", o.ranks, "with --sp: ranks");
   add("--threads", o.parallel.engine.threads, "of each rank (0: cores / ranks)")
       ->capture_default_str();
-  add("--ctx", o.parallel.engine.max_context, "tokens of a sequence (0: the model's)")
-      ->capture_default_str();
 }
 
 }  // namespace
@@ -359,6 +359,9 @@ void add_bench_trace(CLI::App& bench) {
   command
       ->add_option("--tbt", o->tbt_ms, "limit in ms between tokens, in a request's mean (0: none)")
       ->capture_default_str();
+  command
+      ->add_option("--ctx", o->parallel.engine.max_context, "tokens of a sequence (0: the model's)")
+      ->capture_default_str();
   command->add_flag("--json", o->json, "print one JSON array, an object for each policy");
   command->add_option("--sp", o->sp,
                       "how ranks divide the tokens of a prompt: ring, ulysses, usp, tas, torus, or "
@@ -372,7 +375,7 @@ void add_bench_trace(CLI::App& bench) {
       "  sp-apart   the same, keys stay on their ranks and queries go to them\n"
       "  sp-levels  the same with level attention in prompts: approximate\n"
       "Examples:\n"
-      "  braid bench trace --load conversation --rate 4 --config configs/llama-3-8b.json "
+      "  braid bench trace --load conversation --rate 4 --config configs/llama-3.1-8b.json "
       "--machines 8x8 --profile a100\n"
       "  braid bench trace conversation_trace.jsonl --limit 50 --lengths 0.02 --device cpu --tp 2");
   command->callback([o, command, &bench] {

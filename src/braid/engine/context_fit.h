@@ -14,6 +14,16 @@ struct ContextRoom {
   int64_t step = 0;
 };
 
+// Bytes of arenas for a planned byte of a step: on two H200 arenas took up to 1.5 times the plan,
+// and a larger arena came beside the last.
+inline constexpr int64_t kArenasPerPlan = 3;
+
+// Layers of keys that copies take on each of `ranks` ranks that divide tokens: a step copies a
+// layer's keys of all ranks, and the step before may still have its copy.
+constexpr int64_t copied_layers(int64_t ranks) {
+  return ranks > 1 ? 2 * ranks : 0;
+}
+
 // Tokens whose keys fit beside weights and activations: at most `context`, otherwise whole pages of
 // `page_size`. CUDA itself gets 512 MiB, and graphs beside a known step a GiB. At least a page:
 // allocation shows whether a page fits.

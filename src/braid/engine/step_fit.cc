@@ -1,5 +1,7 @@
 #include "braid/engine/step_fit.h"
 
+#include <algorithm>
+
 #include "braid/base/math.h"
 
 namespace braid {
@@ -12,6 +14,14 @@ std::optional<int64_t> rank_tokens_that_fit(
     if (bytes(tokens) <= room) return tokens;
   }
   return kLeastRankTokens;
+}
+
+int64_t divided_step(int64_t context, int64_t ranks, double room,
+                     const std::function<double(int64_t tokens)>& bytes) {
+  const auto tokens = [&](int64_t rank_tokens) { return std::min(context, rank_tokens * ranks); };
+  const auto chosen =
+      rank_tokens_that_fit(room, [&](int64_t rank_tokens) { return bytes(tokens(rank_tokens)); });
+  return tokens(chosen.value_or(kLeastRankTokens));
 }
 
 int64_t longest_that_fits(double room, int64_t refused, int64_t unit,

@@ -15,6 +15,11 @@ inline constexpr int64_t kRankTokens = 65536, kLeastRankTokens = 2048;
 std::optional<int64_t> rank_tokens_that_fit(
     double room, const std::function<double(int64_t rank_tokens)>& bytes);
 
+// Tokens in a step of a prompt that `ranks` ranks divide: the most, of these tokens on each rank
+// and at most `context`, with which the step takes at most `room` bytes; else the least.
+int64_t divided_step(int64_t context, int64_t ranks, double room,
+                     const std::function<double(int64_t tokens)>& bytes);
+
 // The most units of `unit` tokens, fewer than `refused` tokens, that take at most `room` bytes, in
 // tokens; 0: not a single unit fits. `bytes` grows with tokens, and `refused` tokens do not fit.
 int64_t longest_that_fits(double room, int64_t refused, int64_t unit,

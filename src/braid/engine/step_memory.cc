@@ -10,9 +10,6 @@
 namespace braid {
 namespace {
 
-// On two H200 arenas took up to 1.5 times the planned bytes, and a larger one came beside the last.
-constexpr int64_t kArenasPerPlan = 3;
-
 // Where a step is not planned: bytes of a token, an 8B model's.
 constexpr int64_t kTokenActivations = 64 << 10;
 
@@ -27,9 +24,8 @@ std::vector<ContextRoom> StepMemory::rooms(int64_t step) const {
     ++ranks[ids.empty() ? r : ids[static_cast<size_t>(r) % ids.size()]];
   }
   const int parts = config_.sp ? 1 : config_.tp;
-  // A step copies a layer's keys of all ranks, and the step before may still have its copy. Where
-  // a rank with all tokens thins, a step copies all keys, and the kept ones once more.
-  const int64_t copies = config_.sp && config_.tp > 1 ? 2 * config_.tp : config_.thinning ? 4 : 0;
+  // Where a rank with all tokens thins, a step copies all keys, and the kept ones once more.
+  const int64_t copies = config_.sp ? copied_layers(config_.tp) : config_.thinning ? 4 : 0;
   std::vector<ContextRoom> found;
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);
@@ -81,11 +77,8 @@ int64_t StepMemory::step_of_prompt(int64_t context) {
     const int64_t fit = spare / (kArenasPerPlan * kTokenActivations);
     return std::min(context, std::clamp(fit, kLeastRankTokens, kRankTokens));
   }
-  const auto tokens = [&](int64_t rank_tokens) { return std::min(context, rank_tokens * parts); };
-  const int64_t chosen = rank_tokens_that_fit(static_cast<double>(room), [&](int64_t rank_tokens) {
-                           return static_cast<double>(activations(tokens(rank_tokens)));
-                         }).value_or(kLeastRankTokens);
-  return tokens(chosen);
+  return divided_step(context, parts, static_cast<double>(room),
+                      [&](int64_t tokens) { return static_cast<double>(activations(tokens)); });
 }
 
 }  // namespace braid

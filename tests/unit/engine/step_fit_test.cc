@@ -13,6 +13,11 @@ TEST(StepFit, TakesTheLargestStepThatFits) {
   EXPECT_EQ(rank_tokens_that_fit(100 * 65536 + 4, bytes), 32768);
   EXPECT_EQ(rank_tokens_that_fit(100 * 2048 + 5, bytes), kLeastRankTokens);
   EXPECT_FALSE(rank_tokens_that_fit(100 * 2048 + 4, bytes).has_value());
+  // Over three ranks, whose step has no more tokens than the context.
+  const auto all = [&](int64_t tokens) { return bytes(tokens / 3); };
+  EXPECT_EQ(divided_step(1 << 20, 3, 100 * 32768 + 5, all), 3 * 32768);
+  EXPECT_EQ(divided_step(100000, 3, 1e9, all), 100000);
+  EXPECT_EQ(divided_step(1 << 20, 3, 0, all), 3 * kLeastRankTokens);
 }
 
 TEST(StepFit, FindsTheLongestPrompt) {

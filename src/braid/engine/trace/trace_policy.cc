@@ -9,9 +9,9 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/error.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/context_fit.h"
 #include "braid/engine/mesh_choice.h"
 #include "braid/engine/prompt_candidate.h"
-#include "braid/engine/requests/kv_room.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_fit.h"
 #include "braid/engine/strategy_choice.h"
@@ -40,7 +40,16 @@ class SetSimulator {
 
   const ModelConfig& config() const { return shape_.config; }
   const Topology& set() const { return set_; }
-  int64_t token_bytes() const { return kv_token_bytes(shape_.config, cache_.kv_dtype); }
+  // Keys of a token on a rank, of `parts` that divide heads, with `copies` more layers.
+  int64_t token_bytes(int parts, int64_t copies) const {
+    return (config().layers + copies) * bytes_of(cache_.kv_dtype, config().cached_numbers(parts));
+  }
+  // Tokens of a sequence, at most `wanted` unless 0.
+  int64_t context(int64_t wanted) const {
+    ModelConfig c = config();
+    stretch_context(c, wanted);
+    return std::min(kMostContext, wanted > 0 ? wanted : c.context);
+  }
 
   double weight_bytes() const {
     const Program program = shape_.forward({.capacity = {.token = 1, .sequence = 1, .row = 1},
@@ -90,15 +99,11 @@ class SetSimulator {
     return least;
   }
 
-  // Tokens in a step of a prompt: as many as `bytes` of activations on each rank allow.
-  int64_t step_tokens(const SequenceMesh& mesh, double bytes) const {
-    const ForwardPlanner planner = planner_of(set_, mesh, {});
-    const auto fits = rank_tokens_that_fit(bytes, [&](int64_t rank_tokens) {
-      const PlannedForward planned = plan_prompt_step(planner, *find_strategy("sequence_parallel"),
-                                                      rank_tokens * set_.ranks(), 0);
-      return step_bytes(planned).activations;
-    });
-    return std::min(fits.value_or(kLeastRankTokens) * set_.ranks(), kMostContext);
+  // Memory that a rank keeps for a step of a prompt's first `tokens` tokens.
+  double activations(const SequenceMesh& mesh, int64_t tokens) const {
+    const PlannedForward planned = plan_prompt_step(planner_of(set_, mesh, {}),
+                                                    *find_strategy("sequence_parallel"), tokens, 0);
+    return kArenasPerPlan * step_bytes(planned).activations;
   }
 
   // Decodes for sequences with keys in equal parts on all ranks.
@@ -165,38 +170,43 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
   const bool chunked = policy.kind == TracePolicyKind::chunked;
   const bool lanes = policy.kind == TracePolicyKind::sp;
 
-  const double weights = simulator->weight_bytes() / (chunked ? ranks : 1);
-  const double room = 1e9 * (cluster.memory_gb - cluster.activations_gb) - weights;
-  // Ranks beyond the KV heads hold copies.
-  const double copies =
-      chunked
-          ? std::max(1.0, static_cast<double>(ranks) / static_cast<double>(simulator->config().Hkv))
-          : 1;
-  const auto token_bytes = copies * static_cast<double>(simulator->token_bytes());
-  const auto rank_pages = static_cast<int64_t>(room / token_bytes) / kPageSize;
-  if (rank_pages < 2) {
-    fail(ErrorCode::kResource,
-         "--memory is {} GB: weights take {:.1f} and activations {:.1f}, no room for keys",
-         cluster.memory_gb, 1e-9 * weights, cluster.activations_gb);
+  const int64_t context = simulator->context(cluster.context);
+  const auto memory = static_cast<int64_t>(1e9 * cluster.memory_gb);
+  ContextRoom room{
+      .free = memory,
+      .total = memory,
+      .weights = static_cast<int64_t>(simulator->weight_bytes()) / (chunked ? ranks : 1),
+      .token = simulator->token_bytes(chunked ? ranks : 1, chunked ? 0 : copied_layers(ranks))};
+  std::vector<SequenceMesh> meshes;
+  int64_t step_tokens = policy.step_tokens;
+  if (!chunked) {
+    meshes = meshes_of({cluster.sp, {}}, set, simulator->config().Hq);
+    const auto bytes = [&](int64_t tokens) { return simulator->activations(meshes[0], tokens); };
+    if (step_tokens == 0) {
+      const int64_t own = ceil_div(context, int64_t{ranks});
+      step_tokens = divided_step(context, ranks, static_cast<double>(step_room(room, own)), bytes);
+    }
+    room.step = static_cast<int64_t>(bytes(std::max<int64_t>(step_tokens, ranks)));
   }
+  if (step_room(room, 2 * kPageSize) < room.step) {
+    fail(ErrorCode::kResource,
+         "--memory is {} GB: weights take {:.1f} and a step {:.1f}, no room for keys",
+         cluster.memory_gb, 1e-9 * static_cast<double>(room.weights),
+         1e-9 * static_cast<double>(room.step));
+  }
+  const int64_t rank_pages = context_that_fits(room, kMostContext, kPageSize) / kPageSize;
   SimulatedPolicy made{.policy = policy, .sets = sets};
   SchedulerConfig& s = made.scheduler;
   s.page_size = kPageSize;
-  s.pages = rank_pages * ranks;
+  s.pages = chunked ? rank_pages : rank_pages * ranks;
   // Only ranks with keys of their own bound a sequence below all pages.
-  s.max_context = std::min(kMostContext, kPageSize * (lanes ? rank_pages : s.pages));
+  s.max_context = std::min(context, kPageSize * (lanes ? rank_pages : s.pages));
   s.max_running = cluster.max_running;
   s.max_waiting = std::numeric_limits<int64_t>::max();
   s.prompts_alone = !chunked;
   s.groups = chunked ? 1 : ranks;
   if (!chunked && !lanes) s.own_prompt = kOwnPrompt;
-  const int64_t Hq = simulator->config().Hq;
-  std::vector<SequenceMesh> meshes;
-  if (!chunked) meshes = meshes_of({cluster.sp, {}}, set, Hq);
-  const int64_t most = chunked || policy.step_tokens > 0
-                           ? policy.step_tokens
-                           : simulator->step_tokens(meshes[0], 1e9 * cluster.activations_gb);
-  s.max_step_tokens = std::max(most, kPageSize) + (chunked ? s.max_running : 0);
+  s.max_step_tokens = std::max(step_tokens, kPageSize) + (chunked ? s.max_running : 0);
   s.max_step_tokens = std::max(s.max_step_tokens, s.max_running + kPageSize);
 
   StepProbes probes;
@@ -215,7 +225,7 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
     made.how =
         fmt::format("{} over {}", cluster.sp ? to_string(*cluster.sp) : "the fastest mode", ranks);
     if (policy.kind == TracePolicyKind::sp_levels) {
-      const SequenceMesh ring = sequence_mesh(SpMode::ring, set, Hq, {});
+      const SequenceMesh ring = sequence_mesh(SpMode::ring, set, simulator->config().Hq, {});
       const KeyLevels levels = key_levels(policy.keep, {}, set);
       probes.thinned = [simulator, ring, levels](int64_t tokens) {
         return simulator->prompt(ring, std::max<int64_t>(tokens, ring.ranks()), 0, levels);

@@ -33,7 +33,7 @@ struct TraceCluster {
   std::string machines = "1x8";  // [RACKSx]MACHINESxDEVICES, in all
   std::string set = "1x8";       // a set computes each of its steps together
   double memory_gb = 80;         // per device, for weights, keys and activations
-  double activations_gb = 4;     // of these GB, kept for activations
+  int64_t context = 0;           // tokens of a sequence; 0: the model's
   int64_t max_running = 128;     // requests at once in a set
   std::optional<SpMode> sp;      // of prompts over ranks; none: the fastest at each length
 };
@@ -48,8 +48,9 @@ struct SimulatedPolicy {
   std::unique_ptr<StepTimes> times;
 };
 
+// Steps of divided prompts are as large as an engine's on devices with this memory (StepMemory).
 // Fails with kInvalidArgument, naming the option, on sets that do not make up the machines, and as
-// read_model_shape and load_profile do; with kResource where weights leave no room for keys.
+// read_model_shape and load_profile do; with kResource where weights and a step leave no room.
 SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& policy);
 
 }  // namespace braid
