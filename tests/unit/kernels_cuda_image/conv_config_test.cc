@@ -85,5 +85,15 @@ TEST(ConvConfig, RefusesByName) {
   EXPECT_THROW(choose(d, {}), Error);
 }
 
+// Kernels count a picture's pixels in 32 bits, also those that a stride leaves out.
+TEST(ConvConfig, RefusesPicturesBeyond31Bits) {
+  const auto desc = [](int64_t side) {
+    const ops::Conv2dAttrs a{.height = side, .width = side, .stride = 2, .padding = 1};
+    return conv_desc(a, {DType::bf16, {side * side, 3}}, {DType::bf16, {8, 3, 3, 3}});
+  };
+  EXPECT_EQ(choose(desc(46340), {}).kernel, ConvKernel::plain);
+  EXPECT_THROW(choose(desc(46342), {}), Error);
+}
+
 }  // namespace
 }  // namespace braid::cuda

@@ -1,5 +1,7 @@
 #include "braid/kernels/cuda/image/conv_config.h"
 
+#include <algorithm>
+
 #include "braid/base/error.h"
 #include "braid/base/math.h"
 
@@ -9,6 +11,7 @@ ConvDesc conv_desc(const ops::Conv2dAttrs& a, const ValueType& x, const ValueTyp
   const int64_t height = a.out_height(w.shape[-2]), width = a.out_width(w.shape[-1]);
   return {.dtype = x.dtype,
           .pixels = a.batch * height * width,
+          .inputs = x.shape[0],
           .channels = x.shape[1],
           .out = w.shape[0],
           .taps = w.shape.elems() / (w.shape[0] * w.shape[1]),
@@ -53,7 +56,8 @@ int patch_width(const ConvDesc& d, int pixels) {
 ConvConfig choose(const ConvDesc& d, const ConvDevice& device) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16;
-  if (!known || d.pixels >= kMost || d.taps * d.channels >= kMost || ceil_div(d.out, 64) > 65535) {
+  const bool counted = std::max({d.pixels, d.inputs, d.taps * d.channels}) < kMost;
+  if (!known || !counted || ceil_div(d.out, 64) > 65535) {
     fail(ErrorCode::kUnsupported, "convolution: no kernel for {}", to_string(d));
   }
   constexpr int kBlockK = 64;

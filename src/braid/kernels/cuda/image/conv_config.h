@@ -13,6 +13,7 @@ namespace braid::cuda {
 struct ConvDesc {
   DType dtype = DType::bf16;
   int64_t pixels = 0;    // M, over all pictures
+  int64_t inputs = 0;    // pixels of x, over all pictures
   int64_t channels = 0;  // C
   int64_t out = 0;       // O
   int64_t taps = 9;      // kt * kh * kw
