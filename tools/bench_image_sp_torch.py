@@ -13,6 +13,8 @@ step, then its graph. Attention is cuDNN's for diffusers, and xDiT's own choice 
 Weights and inputs are those of bench_image_torch.py, a process for each GPU. Each step is compared
 with one GPU's. Times are the slowest rank's medians, inputs and velocity on the GPU. After
 --seconds nothing more is timed; with --begin FILE, nothing but imports happens before FILE exists.
+--no-p2p: whole steps of USP as published between machines, a GPU each, over NCCL's two-sided calls:
+Braid's beside are braid bench image --machines 2x1 --link-gbps PACE, with the pace printed here.
 --device cpu runs the same calls without GPUs: cuDNN's attention is then a kernel of the CPU.
 """
 

@@ -138,6 +138,20 @@ class Bench:
         if self.rank == 0:
             print(text, flush=True)
 
+    def say_link_speed(self):
+        """Bytes/s each way of blocks that all ranks send and receive at once, in a ring."""
+        block = torch.empty((1 if self.cpu else 96) << 20, device=self.options.device,
+                            dtype=torch.uint8)
+        into, ranks = torch.empty_like(block), self.options.ranks
+        moves = [dist.P2POp(dist.isend, block, (self.rank + 1) % ranks),
+                 dist.P2POp(dist.irecv, into, (self.rank - 1) % ranks)]
+
+        def turn():
+            for work in dist.batch_isend_irecv(moves):
+                work.wait()
+        ms, _ = milliseconds(turn, 3, self.cpu)
+        self.say(f"send and receive at once: {block.numel() / ms / 1e6:.1f} GB/s each way")
+
     def time_is_left(self):
         left = torch.tensor([int(time.perf_counter() - self.began < self.options.seconds)],
                             device=self.options.device)
@@ -231,11 +245,15 @@ def work(rank, family, options, config):
         torch.cuda.set_device(rank)
         torch.backends.cuda.enable_flash_sdp(False)  # cuDNN's attention for plain calls, too
         torch.backends.cuda.enable_mem_efficient_sdp(False)
+    if options.no_p2p:
+        os.environ["NCCL_P2P_DISABLE"] = "1"
     dist.init_process_group("gloo" if cpu else "nccl", rank=rank, world_size=options.ranks)
     bench = Bench(family, rank, options, config)
     bench.say(f"torch {torch.__version__}, diffusers {diffusers.__version__}, "
               f"{options.ranks} x {'CPU' if cpu else torch.cuda.get_device_name()}, weights and one "
               f"GPU's results after {time.perf_counter() - bench.began:.1f} s")
+    if options.no_p2p:
+        bench.say_link_speed()
     for peer, mode, way, size in options.case:
         try:
             bench.case(peer, mode, way, [size] if size else options.size)
@@ -274,6 +292,8 @@ def measure(family, description, size, blocks):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--blocks", type=int, help="blocks of each kind, in place of all")
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--no-p2p", action="store_true",
+                        help="NCCL goes through host memory, as between machines; says its pace")
     parser.add_argument("--begin", metavar="FILE", help="the file that lets the work begin")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--port", type=int, default=29511)
