@@ -1,7 +1,8 @@
 // One denoising step and one decode of Flux.1 with random weights on a GPU, and what each kind of
 // kernel takes of them. FILE is configs/flux-1-dev.json; --size PIXELS (of a side, more than once),
 // --decode PIXELS, --encode FOLDER (a diffusers folder's text encoders), --steps N that are timed.
-// --velocity FILE takes the first size's velocity, f32.
+// --velocity FILE takes the first size's velocity, f32; --pixels FILE a decode's, f32, in
+// FILE-PIXELS.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -40,7 +41,7 @@ void encode(const std::string& path, int64_t turns) {
 }
 
 int run(int argc, char** argv) {
-  std::string file, velocity, folder;
+  std::string file, velocity, pixels, folder;
   std::vector<int64_t> sizes, decodes;
   int64_t steps = 5;
   for (int i = 1; i < argc; ++i) {
@@ -56,6 +57,8 @@ int run(int argc, char** argv) {
       steps = std::max<int64_t>(value(), 1);
     } else if (std::strcmp(argv[i], "--velocity") == 0) {
       velocity = i + 1 < argc ? argv[++i] : "";
+    } else if (std::strcmp(argv[i], "--pixels") == 0) {
+      pixels = i + 1 < argc ? argv[++i] : "";
     } else {
       file = argv[i];
     }
@@ -113,7 +116,12 @@ int run(int argc, char** argv) {
   for (const int64_t size : decodes) {
     const int64_t side = size / decoder.scale();
     const auto latents = normals(4, side * side * decoder.channels());
-    const auto ms = times_of(steps, [&] { decoder.decode(latents, side, side); });
+    std::span<const float> made;
+    const auto ms = times_of(steps, [&] { made = decoder.decode(latents, side, side); });
+    if (!pixels.empty()) {
+      cuda::write_results(fmt::format("{}-{}", pixels, size),
+                          {reinterpret_cast<const char*>(made.data()), made.size_bytes()});
+    }
     BoundNetwork& network = decoder.bound(side, side);
     std::printf("decode %lld x %lld: %.2f ms with its pixels on the host; arena %.2f GB\n\n",
                 static_cast<long long>(size), static_cast<long long>(size), median(ms),

@@ -138,9 +138,16 @@ pairs() { # what takes two GPUs
 
 peers() {
   if python3 -c 'import diffusers' 2>/dev/null; then
-    run peer_flux python3 tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
-      --compile --velocity "$out/velocity.f32"
-    grep -E '^(step|decode|difference)' "$out/peer_flux.log" || true
+    run peer_flux python3 tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --size 2048 --compile \
+      --velocity "$out/velocity.f32"
+    local pixels
+    pixels=$(mktemp -d)
+    table bench_flux_decoder "$bin/bench_cuda_flux" configs/flux-1-dev.json --decode 1024 --decode 4096 \
+      --pixels "$pixels/flux"
+    run peer_flux_decoder python3 tools/bench_decoder_torch.py configs/flux-1-dev.json --size 1024 --size 4096 \
+      --pixels "$pixels/flux" --f32
+    rm -rf "$pixels"
+    grep -hE '^([0-9]+ x|step|decode|difference)' "$out/peer_flux.log" "$out/peer_flux_decoder.log" || true
   fi
   if python3 -c 'import torch' 2>/dev/null; then
     table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits --batch 1 16 32

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""diffusers on a GPU beside bench_cuda_flux: one step and one decode of Flux.1 with equal weights.
+"""diffusers on a GPU beside bench_cuda_flux: one step of Flux.1 with equal weights.
 
-  tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --decode 1024 --compile \\
-      --velocity FILE
+  tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --compile --velocity FILE
 
 Weights are those of tools/random_weights.py, in bf16; inputs those of bench_cuda_flux. FILE is what
 bench_cuda_flux --velocity wrote for the first --size: the difference of both velocities is printed.
+Decoders: tools/bench_decoder_torch.py.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 sys.dont_write_bytecode = True
 
 import torch
-from diffusers import AutoencoderKL, FluxTransformer2DModel
+from diffusers import FluxTransformer2DModel
 
 import random_weights
 
@@ -100,7 +100,6 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
     parser.add_argument("--size", type=int, action="append", default=[])
-    parser.add_argument("--decode", type=int, action="append", default=[])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--velocity")
@@ -132,24 +131,6 @@ def main():
                 ms, _ = milliseconds(lambda: model(**inputs), options.rounds)
                 print(f"step {size} x {size}, torch.compile by block: {ms:.2f} ms, the first "
                       f"{first:.1f} s", flush=True)
-        del model
-    if options.decode:
-        vae = {**config["vae"], "down_block_types": 4 * ("DownEncoderBlock2D",),
-               "up_block_types": 4 * ("UpDecoderBlock2D",)}
-        with torch.device("meta"):
-            model = AutoencoderKL(**vae)
-        model = with_weights(model, 2).to(memory_format=torch.channels_last)
-        for size in options.decode:
-            side = size // 8
-            z = normals(4, 1, config["vae"]["latent_channels"], side, side)
-            z = z.cuda().to(torch.bfloat16, memory_format=torch.channels_last)
-            ms, _ = milliseconds(lambda: model.decode(z).sample, options.rounds)
-            print(f"decode {size} x {size}, channels last: {ms:.2f} ms, without the copy to the host",
-                  flush=True)
-            if options.compile:
-                decode = torch.compile(model.decoder)
-                ms, _ = milliseconds(lambda: decode(z), options.rounds)
-                print(f"decode {size} x {size}, channels last, torch.compile: {ms:.2f} ms", flush=True)
 
 
 if __name__ == "__main__":

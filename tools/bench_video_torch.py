@@ -4,8 +4,8 @@
   tools/bench_video_torch.py configs/cogvideox-2b.json --frames 49 --compile --prediction FILE
 
 Weights are those of tools/random_weights.py, in bf16; inputs those of bench_cuda_cogvideox. FILE is
-what bench_cuda_cogvideox --prediction wrote for the first --frames. --decode times the decoder, too,
-with weights of diffusers' own.
+what bench_cuda_cogvideox --prediction wrote for the first --frames. Decoders:
+tools/bench_decoder_torch.py.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 sys.dont_write_bytecode = True
 
 import torch
-from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
+from diffusers import CogVideoXTransformer3DModel
 from diffusers.models.embeddings import get_3d_rotary_pos_embed
 
 from bench_image_torch import milliseconds, normals, with_weights
@@ -52,15 +52,6 @@ def pass_inputs(config, frames, size, device, model=None):
             "image_rotary_emb": rotary, "return_dict": False}
 
 
-def time_decoder(config, frames, size):
-    vae = AutoencoderKLCogVideoX(**{k: v for k, v in config.items() if not k.startswith("_")})
-    vae = vae.to("cuda", torch.bfloat16)
-    latents = torch.randn(1, vae.config.latent_channels, (frames - 1) // 4 + 1, size[1] // 8,
-                          size[0] // 8, device="cuda", dtype=torch.bfloat16)
-    ms, _ = milliseconds(lambda: vae.decode(latents).sample, 1)
-    print(f"{frames} frames, decode, eager: {ms:.2f} ms", flush=True)
-
-
 @torch.inference_mode()
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
@@ -71,7 +62,6 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prediction")
-    parser.add_argument("--decode", action="store_true")
     options = parser.parse_args()
     file = json.load(open(options.file))
     config = file["transformer"]
@@ -94,12 +84,6 @@ def main():
                 theirs = tokens_of(made[0][None]).double().cpu().view(-1)
                 off = (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
                 print(f"difference of predictions: {off:.5f} of their root mean square")
-
-    if options.decode:
-        del model
-        torch.cuda.empty_cache()
-        for frames in options.frames:
-            time_decoder(file["vae"], frames, options.size)
 
 
 if __name__ == "__main__":
