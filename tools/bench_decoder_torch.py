@@ -75,7 +75,7 @@ def without_limits():
 
 class Pictures:
     """AutoencoderKL of Flux.1."""
-    layouts = {"channels last": torch.channels_last}
+    layouts = ("channels last",)
 
     def __init__(self, config):
         from diffusers import AutoencoderKL
@@ -91,7 +91,7 @@ class Pictures:
 
 class Videos:
     """AutoencoderKLCogVideoX."""
-    layouts = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last_3d}
+    layouts = ("contiguous", "channels last")
 
     def __init__(self, config):
         from diffusers import AutoencoderKLCogVideoX
@@ -182,10 +182,16 @@ def compare(model, work, prefix, f32, compared):
         compared.show(work.title, "Braid less diffusers, both bf16", ours, theirs)
 
 
+def in_layout(tensor, layout):
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d} if layout == "channels last" else {}
+    return tensor.contiguous(memory_format=formats.get(tensor.dim(), torch.contiguous_format))
+
+
 def time_decodes(family, model, work, compiled, rounds):
-    for layout, memory in family.layouts.items():
-        model.to(memory_format=memory)
-        z = work.latents().contiguous(memory_format=memory)
+    for layout in family.layouts:
+        for parameter in model.parameters():
+            parameter.data = in_layout(parameter.data, layout)
+        z = in_layout(work.latents(), layout)
         title = f"decode {work.title}, {layout}, {'torch.compile' if compiled else 'eager'}"
         took = attempt(title, lambda: milliseconds(lambda: model.decode(z).sample, rounds)[0])
         if took:
