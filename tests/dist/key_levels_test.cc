@@ -114,29 +114,10 @@ void expect_thinned(const LevelCase& c) {
     const int attentions = c.importance == Importance::previous ? 3 : 1;
     EXPECT_EQ(computed_pairs(c, a), all + static_cast<double>(attentions * c.tokens * c.cached));
   }
-  if (c.alone) {
-    EXPECT_EQ(bytes(got.traffic[0], LinkClass::machine), 0);
-    return;
-  }
-  std::vector<int64_t> cached;
   int64_t moved = 0;
-  for (int r = 0; r < c.P; ++r) {
-    cached.push_back(even_part(c.cached, c.P, r).size());
-    moved += bytes(got.traffic[static_cast<size_t>(r)], LinkClass::machine);
-  }
-  const int64_t row = 2 * a.kv_heads * a.head_dim;
-  int64_t floats = pulled_rows(*a.levels, a.q, cached) * row;
-  if (c.importance == Importance::previous) {  // of three attentions; and scores come back
-    const std::vector<int64_t> none(static_cast<size_t>(c.P));
-    const KeyLevels dense = keeping_all(*a.levels);
-    floats += (pulled_rows(*a.levels, a.q, cached) + pulled_rows(dense, a.q, cached)) * row;
-    floats += a.kv_heads * (2 * pulled_rows(*a.levels, a.q, none) + pulled_rows(dense, a.q, none));
-  }
-  if (c.importance == Importance::probe) {  // the last part's queries go to each other rank
-    const int64_t rows = std::min(c.scoring, a.q.rows(0) / 2);
-    floats += (c.P - 1) * rows * a.q_heads * a.head_dim;
-  }
-  EXPECT_EQ(moved, floats * 4);
+  for (const auto& traffic : got.traffic) moved += bytes(traffic, LinkClass::machine);
+  const LevelTraffic sent = level_traffic(c, a);
+  EXPECT_EQ(moved, 4 * (sent.keys + sent.scores + sent.queries));
 }
 
 // Other numbers of ranks and heads, and ranks on several machines.

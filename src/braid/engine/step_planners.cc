@@ -48,10 +48,6 @@ void check_levels(const Model& model, const RunnerConfig& c) {
   if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
     fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys: leave it out");
   }
-  if (c.device.cuda && (c.thinning.importance == Importance::previous || c.thinning.drop_queries)) {
-    fail(ErrorCode::kUnsupported,
-         "--keep: GPUs have neither --importance previous nor --drop-queries, wanted own or probe");
-  }
 }
 
 RankDegrees degrees_of(const RunnerConfig& config) {

@@ -1,5 +1,5 @@
-// Level attention of ranks that have all of a prompt's tokens, on GPUs: with all keys it is dense
-// attention, and with fewer it comes nearer to the f64 golden of these sets than dense attention.
+// Level attention of a model on GPUs: with all keys it is dense attention, and with fewer it comes
+// nearer to the f64 golden of these sets than dense attention.
 #include <gtest/gtest.h>
 
 #include "braid/engine/loaded_model.h"
@@ -50,55 +50,74 @@ TEST_P(CudaLevels, AllKeysAreDense) {
   }
 }
 
+// With fewer keys, ranks come nearer to the golden than dense attention does.
+void expect_golden(const LoadedModel& loaded, const LevelGolden& levels, const LevelGoldenCase& c,
+                   RunnerConfig ranks) {
+  SCOPED_TRACE(c.options.dump());
+  const Golden golden{.columns = levels.columns, .cases = {c.logits}};
+  const size_t n = c.logits.prompt.size();
+  const auto distance = [&](Runner& runner) {
+    return distance_of(golden, c.logits, prompt_logits(runner, c.logits.prompt, n));
+  };
+  Runner exact(loaded.model, ranks);
+  ranks.thinning = {.keep = c.options.at("keep"),
+                    .groups = c.options.at("groups"),
+                    .importance = parse_importance(c.options.at("importance").get<std::string>()),
+                    .drop_queries = c.options.value("drop_queries", false)};
+  Runner thins(loaded.model, ranks);
+  const Distance thinned = distance(thins), dense = distance(exact);
+  EXPECT_LT(thinned.inner, dense.inner);
+  EXPECT_LT(thinned.last, dense.last);
+  EXPECT_TRUE(thins.approximation());
+  std::printf("%d GPUs%s, %s: inner %.4f, last %.4f; dense %.4f, %.4f\n", ranks.tp,
+              ranks.sp ? " in a ring" : "", c.options.dump().c_str(), thinned.inner, thinned.last,
+              dense.inner, dense.last);
+}
+
 TEST_P(CudaLevels, FewerKeysAreTheGoldens) {
   for (const LevelGoldenCase& c : levels_.cases) {
-    if (c.options.at("importance") == "previous" || c.options.value("drop_queries", false))
-      continue;
-    SCOPED_TRACE(c.options.dump());
-    const Golden golden{.columns = levels_.columns, .cases = {c.logits}};
-    RunnerConfig thins = config(c.options.at("keep"), c.options.at("groups"));
-    thins.thinning.importance = parse_importance(c.options.at("importance").get<std::string>());
-    Runner runner(loaded_->model, thins);
-    const size_t n = c.logits.prompt.size();
-    const Distance thinned =
-        distance_of(golden, c.logits, prompt_logits(runner, c.logits.prompt, n));
-    const Distance dense =
-        distance_of(golden, c.logits, logits(cuda_runner(GetParam()), c.logits.prompt, n));
-    EXPECT_LT(thinned.inner, dense.inner);
-    EXPECT_LT(thinned.last, dense.last);
-    EXPECT_TRUE(runner.approximation());
-    std::printf("%d GPUs, %s: inner %.4f, last %.4f; dense %.4f, %.4f\n", GetParam(),
-                c.options.dump().c_str(), thinned.inner, thinned.last, dense.inner, dense.last);
+    expect_golden(*loaded_, levels_, c, cuda_runner(GetParam()));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaLevels, testing::Values(1, 3),
                          [](const auto& info) { return fmt::format("{}", info.param); });
 
-TEST(CudaLevelsRefused, WhatGpusDoNotHave) {
+// Ranks that divide the tokens, and perhaps share GPUs.
+TEST(CudaLevelRings, FewerKeysAreTheGoldens) {
+  const LevelGolden levels = load_level_golden();
+  const Folder folder("cuda_level_rings");
+  levels.write(folder.path());
+  const LoadedModel loaded(folder.path().string());
+  for (const LevelGoldenCase& c : levels.cases) {
+    const int P = c.options.at("ranks");
+    if (const char* why = cannot_run(P)) GTEST_SKIP() << why;
+    for (const int machines : {1, 2}) {
+      RunnerConfig ring = cuda_runner(P);
+      ring.sp = SequenceParallel{.mode = SpMode::ring};
+      ring.schedule = "sequence_parallel";
+      ring.links.machines = machines;
+      expect_golden(loaded, levels, c, ring);
+    }
+  }
+}
+
+TEST(CudaLevelsRefused, MoreLevelsThanGpusTake) {
   if (const char* why = cannot_run(1)) GTEST_SKIP() << why;
   const LevelGolden levels = load_level_golden();
   const Folder folder("cuda_levels_refused");
   levels.write(folder.path());
   const LoadedModel loaded(folder.path().string());
-  const auto refusal = [&](Thinning thinning) -> std::string {
-    RunnerConfig c = cuda_runner();
-    c.thinning = std::move(thinning);
-    try {
-      Runner runner(loaded.model, c);
-      prompt_logits(runner, levels.cases[1].logits.prompt, 512);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const auto has = [](const std::string& text, std::string_view part) {
-    return text.find(part) < text.size();
-  };
-  EXPECT_TRUE(has(refusal({.keep = {0.5}, .importance = Importance::previous}),
-                  "GPUs have neither --importance previous nor --drop-queries"));
-  EXPECT_TRUE(has(refusal({.keep = {0.5}, .drop_queries = true}), "nor --drop-queries"));
-  EXPECT_TRUE(has(refusal({.keep = {0.5}, .groups = {17}}), "--levels of 16 ranks at most"));
+  RunnerConfig c = cuda_runner();
+  c.thinning = {.keep = {0.5}, .groups = {17}};
+  try {
+    Runner runner(loaded.model, c);
+    prompt_logits(runner, levels.cases[1].logits.prompt, 512);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_LT(what.find("--levels of 16 ranks at most"), what.size()) << what;
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ void add_segment_attention_kernels(KernelTable& table);
 void add_token_kernels(KernelTable& table);
 void add_state_kernels(KernelTable& table);
 void add_thinning_kernels(KernelTable& table);
+void add_paid_keys_kernels(KernelTable& table);
 void add_expert_kernels(KernelTable& table);
 void add_latent_kernels(KernelTable& table);
 void add_dense_kernels(KernelTable& table);
@@ -25,6 +26,7 @@ void add_cuda_kernels(KernelTable& table) {
   add_token_kernels(table);
   add_state_kernels(table);
   add_thinning_kernels(table);
+  add_paid_keys_kernels(table);
   add_expert_kernels(table);
   add_latent_kernels(table);
   add_dense_kernels(table);

@@ -30,7 +30,8 @@ struct OpCase {
   // Kernels that keep a weight in another order do so by address: operands of other cases were
   // there.
   bool own_table = false;
-  float magnitude = 1;  // of floats
+  float magnitude = 1;                 // of floats
+  std::vector<int32_t> integers = {};  // of the i32 input; empty: lengths of keys
 };
 
 inline KernelTable make_table() {
@@ -107,7 +108,12 @@ inline void check(const OpCase& c, uint32_t seed) {
   for (const ValueType& type : c.in) {
     in.push_back(std::make_unique<Operand>(type));
     const bool there = type.shape.rank() > 0;
-    if (there) in.back()->fill(random, c.magnitude), in.back()->upload();
+    if (there && type.dtype == DType::i32 && !c.integers.empty()) {
+      std::memcpy(in.back()->host().data, c.integers.data(), c.integers.size() * sizeof(int32_t));
+      in.back()->upload();
+    } else if (there) {
+      in.back()->fill(random, c.magnitude), in.back()->upload();
+    }
     host_in.push_back(there ? in.back()->host() : TensorView{});
     device_in.push_back(there ? in.back()->device() : TensorView{});
   }

@@ -2,10 +2,6 @@
 // every mode, within a machine and between emulated ones, eagerly and as replayed graphs.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
-
-#include "backend/cuda/queues.h"
 #include "backend/cuda/sequence/sequence_world.h"
 #include "braid/parallel/attention/traffic.h"
 #include "dist/sequence_shapes.h"
@@ -92,11 +88,6 @@ const Shape kShapes[] = {
      .joint_kv = 9},
 };
 
-// Ranks may share a GPU, but not its only queue.
-bool has_gpus(const Topology& topology) {
-  return gpus() > 0 && (topology.ranks() <= gpus() || testing_cuda::ranks_may_share());
-}
-
 class SequenceOnGpus : public testing::TestWithParam<std::tuple<SpMode, const char*>> {};
 
 // The first step is eager, the later ones replay a graph; steps 0, 2 and 3 have one seed.
@@ -140,57 +131,6 @@ INSTANTIATE_TEST_SUITE_P(All, SequenceOnGpus,
                            return fmt::format("{}_{}", to_string(std::get<0>(info.param)),
                                               std::get<1>(info.param));
                          });
-
-// Thinned to the sets that the scalar reference names, and the same bits each step.
-TEST(LevelsOnGpus, EqualTheReferenceAndRepeat) {
-  for (const char* text : {"1x2", "2x1", "1x4"}) {
-    const Topology topology = parse_topology(text);
-    if (!has_gpus(topology)) GTEST_SKIP() << gpus() << " GPUs";
-    fabric::PeerFabric fabric(fabric_config(topology));
-    const Shape shape{
-        .L = 333, .heads = 8, .kv_heads = 2, .D = 128, .right = 0, .layout = Shape::zigzag};
-    for (double keep : {1.0, 0.5}) {
-      SCOPED_TRACE(fmt::format("{} on {}", keep, text));
-      SequenceAttention a = attention_of(shape, topology.ranks(), DType::bf16);
-      a.q = a.kv = even_zigzag_layout(shape.L, topology.ranks(), 0);
-      a.levels = key_levels({keep}, {}, topology.ranks());
-      const SequenceMesh mesh = sequence_mesh(SpMode::ring, topology, a.q_heads);
-      const auto got = run(fabric, a, mesh, {.seeds = {1, 2, 1, 1}});
-      expect_exact(a, got[1], 2);
-      if (testing::Test::HasFatalFailure()) return;
-      for (size_t i : {2u, 3u}) EXPECT_TRUE(same_bits(got[i].o, got[0].o)) << "step " << i;
-      EXPECT_EQ(std::accumulate(got[0].bytes.begin(), got[0].bytes.end(), int64_t{0}),
-                pulled_rows(*a.levels, a.q, std::vector<int64_t>(got[0].bytes.size())) * 2 *
-                    a.kv_heads * a.head_dim * 2);
-    }
-  }
-}
-
-// A rank alone, with the parts of 3, 8 and 16 ranks: one call of attention, two and four.
-TEST(LevelsOnGpus, ARankAloneThinsItsOwnKeys) {
-  const Topology one{};
-  if (!has_gpus(one)) GTEST_SKIP() << "no GPU";
-  fabric::PeerFabric fabric(fabric_config(one));
-  const SequenceMesh mesh = sequence_mesh(SpMode::ring, one, 8);
-  struct Levels {
-    std::vector<double> keep;
-    std::vector<int> groups;
-  };
-  for (const Levels& l : std::vector<Levels>{
-           {{1}, {8}}, {{0.5}, {3}}, {{0.5}, {8}}, {{0.5, 0.25}, {2, 8}}, {{0.25}, {16}}}) {
-    const Shape shape{
-        .L = 1111, .heads = 8, .kv_heads = 2, .D = 128, .right = 0, .layout = Shape::zigzag};
-    SCOPED_TRACE(fmt::format("keep {} in {}", fmt::join(l.keep, ","), fmt::join(l.groups, ",")));
-    SequenceAttention a = attention_of(shape, 1, DType::bf16);
-    a.q = a.kv = even_layout(shape.L, 1);
-    a.levels = key_levels(l.keep, l.groups, l.groups.back());
-    const auto got = run(fabric, a, mesh, {.seeds = {1, 2, 1, 1}});
-    expect_exact(a, got[1], 2);
-    if (testing::Test::HasFatalFailure()) return;
-    for (size_t i : {2u, 3u}) EXPECT_TRUE(same_bits(got[i].o, got[0].o)) << "step " << i;
-    EXPECT_EQ(got[0].bytes[0], 0);
-  }
-}
 
 class SequenceFaultsOnGpus : public testing::TestWithParam<const char*> {};
 

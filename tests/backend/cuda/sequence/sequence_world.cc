@@ -7,12 +7,11 @@
 #include <cstring>
 #include <thread>
 
+#include "backend/cuda/queues.h"
 #include "braid/backend/cuda/cuda_backend.h"
 #include "braid/fabric/host_barrier.h"
 #include "braid/fabric/symmetric_memory.h"
 #include "braid/kernels/cuda/register.h"
-#include "braid/ops/thin_keys.h"
-#include "braid/parallel/attention/level_rows.h"
 #include "braid/runtime/executor.h"
 #include "braid/schedule/plan_schedules.h"
 #include "braid/schedule/strategies/registry.h"
@@ -24,6 +23,10 @@ int gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError();
   return count;
+}
+
+bool has_gpus(const Topology& topology) {
+  return gpus() > 0 && (topology.ranks() <= gpus() || testing_cuda::ranks_may_share());
 }
 
 namespace {
@@ -61,11 +64,13 @@ struct Whole {
   }
 };
 
-// All inputs of attention with a seed; a prefix has the positions before the sequence's.
+// All inputs of attention with a seed; a prefix has the positions before the sequence's, and so
+// have keys of earlier steps.
 struct Inputs {
   Whole q, k, v, joint_q, joint_k, joint_v;
   Inputs(const SequenceAttention& a, uint64_t seed)
-      : q(seed, kQ, a.batch, a.joint_q + a.q.length(), a.q_heads, a.head_dim),
+      : q(seed, kQ, a.batch, std::max(a.joint_q + a.q.length(), a.kv.length()), a.q_heads,
+          a.head_dim),
         k(seed, kK, a.batch, a.joint_kv + a.kv.length(), a.kv_heads, a.head_dim),
         v(seed, kV, a.batch, a.joint_kv + a.kv.length(), a.kv_heads, a.head_dim),
         joint_q(seed, kJointQ, a.batch, a.joint_q, a.q_heads, a.head_dim),
@@ -73,76 +78,13 @@ struct Inputs {
         joint_v(seed, kJointV, a.batch, a.joint_kv, a.kv_heads, a.head_dim) {}
 };
 
-// Places of all keys among their part's, by the scalar reference: [KV heads, positions].
-std::vector<std::vector<int64_t>> places_of(const SequenceAttention& a, const Inputs& in) {
-  ops::ThinKeysAttrs attrs{
-      .group = a.group(), .scale = a.scale, .recent = a.levels->recent, .rows = a.q.length()};
-  for (const PromptPart& part : prompt_parts(over_level_ranks(*a.levels, a.q))) {
-    const int64_t n = std::min(a.levels->scoring, part.rows);
-    attrs.parts.push_back({.q_row = part.position + part.rows - n,
-                           .queries = n,
-                           .sees = part.rows - n + 1,
-                           .k_row = part.position,
-                           .rows = part.rows,
-                           .keep = part.rows,
-                           .sinks = part.position == 0 ? a.levels->sinks : 0});
-  }
-  // Each value holds its key's position, so that a kept value identifies its key.
-  Whole v = in.v, kept_k = in.k, kept_v = in.v;
-  const int64_t width = v.heads * v.D;
-  for (size_t i = 0; i < v.data.size(); ++i) {
-    v.data[i] = static_cast<float>(static_cast<int64_t>(i) / width);
-  }
-  const auto view = [](const Whole& x) {
-    auto* data = reinterpret_cast<std::byte*>(const_cast<float*>(x.data.data()));
-    return make_view(data, DType::f32, {1, x.L, x.heads, x.D});
-  };
-  Op op;
-  op.def = &ops::kThinKeys;
-  op.attrs = Attrs::of(attrs);
-  const TensorView inputs[] = {view(in.q), view(in.k), view(v)};
-  const TensorView outputs[] = {view(kept_k), view(kept_v)};
-  BatchPart part;
-  ops::kThinKeys.reference({&op, inputs, outputs, BatchAxis::sequence, &part});
-  std::vector<std::vector<int64_t>> places(static_cast<size_t>(a.kv_heads));
-  for (int64_t h = 0; h < a.kv_heads; ++h) {
-    std::vector<int64_t>& place = places[static_cast<size_t>(h)];
-    place.resize(static_cast<size_t>(v.L));
-    for (const ops::ThinnedPart& p : attrs.parts) {
-      for (int64_t i = 0; i < p.rows; ++i) {
-        place[static_cast<size_t>(kept_v.row(0, p.k_row + i, h)[0])] = i;
-      }
-    }
-  }
-  return places;
+double dot(const float* q, const float* k, int64_t D) {
+  double sum = 0;
+  for (int64_t d = 0; d < D; ++d) sum += double{q[d]} * double{k[d]};
+  return sum;
 }
 
-// Whether a query sees a key of a KV head; all do without levels.
-class Sight {
- public:
-  Sight(const SequenceAttention& a, const Inputs& in) : a_(a) {
-    if (!a.levels) return;
-    parts_ = prompt_parts(over_level_ranks(*a.levels, a.q));
-    places_ = places_of(a, in);
-  }
-  bool sees(int64_t query, int64_t key, int64_t kv_head) const {
-    if (parts_.empty() || key > query) return true;  // a mask says the rest
-    const PromptPart &reader = part(query), &other = part(key);
-    return &reader == &other || places_[static_cast<size_t>(kv_head)][static_cast<size_t>(key)] <
-                                    kept_keys(*a_.levels, reader, other);
-  }
-
- private:
-  const PromptPart& part(int64_t position) const {
-    return *std::ranges::find_if(
-        parts_, [&](const PromptPart& p) { return position < p.position + p.rows; });
-  }
-  const SequenceAttention& a_;
-  std::vector<PromptPart> parts_;
-  std::vector<std::vector<int64_t>> places_;
-};
-
-std::vector<double> reference_row(const SequenceAttention& a, const Inputs& in, const Sight& sight,
+std::vector<double> reference_row(const SequenceAttention& a, const Inputs& in, const Sees& sees,
                                   bool joint, int64_t b, int64_t position, int64_t head) {
   const int64_t kv_head = head / a.group(), D = a.head_dim;
   const float* q = (joint ? in.joint_q : in.q).row(b, position, head);
@@ -151,11 +93,9 @@ std::vector<double> reference_row(const SequenceAttention& a, const Inputs& in, 
   const auto see = [&](const Whole& k, const Whole& v, int64_t at) {
     if (a.window_right >= 0 && at - position > a.window_right) return;
     if (a.window_left >= 0 && position - at > a.window_left) return;
-    if (!sight.sees(position, at, kv_head)) return;
-    const float *key = k.row(b, at, kv_head), *value = v.row(b, at, kv_head);
-    double score = 0;
-    for (int64_t d = 0; d < D; ++d) score += double{q[d]} * double{key[d]};
-    score *= a.scale;
+    if (sees && !sees(position, at, kv_head)) return;
+    const float* value = v.row(b, at, kv_head);
+    const double score = a.scale * dot(q, k.row(b, at, kv_head), D);
     const double m = std::max(top, score), keep = std::exp(top - m), p = std::exp(score - m);
     for (int64_t d = 0; d < D; ++d) acc[d] = acc[d] * keep + p * double{value[d]};
     l = l * keep + p;
@@ -284,9 +224,8 @@ std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
   return results;
 }
 
-void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed) {
+void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed, const Sees& sees) {
   const Inputs inputs(a, seed);
-  const Sight sight(a, inputs);
   const auto check = [&](const std::vector<bf16>& o, const std::vector<int64_t>& positions,
                          bool joint, int rank) {
     const auto L = static_cast<int64_t>(positions.size());
@@ -295,7 +234,7 @@ void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed) 
       const int64_t b = row / L, r = row % L;
       for (int64_t h = 0; h < a.q_heads; ++h) {
         const auto want =
-            reference_row(a, inputs, sight, joint, b, positions[static_cast<size_t>(r)], h);
+            reference_row(a, inputs, sees, joint, b, positions[static_cast<size_t>(r)], h);
         for (int64_t d = 0; d < a.head_dim; ++d) {
           const double x = to_float(o[((b * L + r) * a.q_heads + h) * a.head_dim + d]);
           ASSERT_LE(std::abs(want[d] - x), 0.005 + 0.01 * std::abs(want[d]))
@@ -309,6 +248,19 @@ void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed) 
     check(got.o[static_cast<size_t>(rank)], positions_of(a.q, rank), false, rank);
     if (a.joint_q > 0) check(got.joint_o[static_cast<size_t>(rank)], prefix(a.joint_q), true, rank);
   }
+}
+
+std::vector<double> all_scores(const SequenceAttention& a, uint64_t seed) {
+  const Inputs in(a, seed);
+  const int64_t n = a.kv.length();
+  std::vector<double> scores;
+  for (int64_t head = 0; head < a.q_heads; ++head) {
+    for (int64_t i = 0; i < n * n; ++i) {
+      const float *q = in.q.row(0, i / n, head), *k = in.k.row(0, i % n, head / a.group());
+      scores.push_back(a.scale * dot(q, k, a.head_dim));
+    }
+  }
+  return scores;
 }
 
 bool same_bits(const std::vector<std::vector<bf16>>& a, const std::vector<std::vector<bf16>>& b) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 namespace braid::testing_sp_gpu {
 
 int gpus();
+// Ranks may share a GPU, but not its only queue.
+bool has_gpus(const Topology& topology);
 
 // Ranks on GPUs of their own, or together on one where there are too few.
 fabric::PeerFabricConfig fabric_config(
@@ -36,8 +39,16 @@ struct RunConfig {
 std::vector<Result> run(fabric::PeerFabric& fabric, const SequenceAttention& a,
                         const SequenceMesh& mesh, const RunConfig& config);
 
-// Every row of short results, every 17th of long ones.
-void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed);
+// Whether a query sees a key of a KV head, by positions.
+using Sees = std::function<bool(int64_t query, int64_t key, int64_t kv_head)>;
+
+// Every row of short results, every 7th of long ones, over the keys that `sees` names (none: all
+// that the windows show).
+void expect_exact(const SequenceAttention& a, const Result& got, uint64_t seed,
+                  const Sees& sees = {});
+
+// Scaled scores [q_heads, query, key] of the inputs of a seed, by position.
+std::vector<double> all_scores(const SequenceAttention& a, uint64_t seed);
 
 bool same_bits(const std::vector<std::vector<bf16>>& a, const std::vector<std::vector<bf16>>& b);
 

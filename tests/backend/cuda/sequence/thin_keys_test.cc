@@ -19,6 +19,7 @@ struct Case {
   std::vector<ops::ThinnedPart> parts;
   int64_t scoring = 32, recent = 16;
   bool probed = false;  // the parts by other queries, which see all keys
+  bool scored = false;  // by given scores, with an order of all keys
   float spread = 1;     // of q: 0 gives equal scores
 };
 
@@ -37,13 +38,21 @@ class Thinning {
         k_(c.dtype, {1, rows(c, false), c.heads, c.D}),
         v_(c.dtype, {1, rows(c, false), c.heads, c.D}),
         probes_(c.dtype, {1, c.scoring, c.heads * c.group, c.D}),
+        scores_(DType::f32, {1, rows(c, true), c.heads, 1}),
         kept_k_(c.dtype, {1, attrs_.rows, c.heads, c.D}),
-        kept_v_(c.dtype, {1, attrs_.rows, c.heads, c.D}) {
+        kept_v_(c.dtype, {1, attrs_.rows, c.heads, c.D}),
+        order_(DType::i32, {1, std::max<int64_t>(attrs_.order_rows, 1), c.heads, 1}) {
     std::mt19937 rng(seed);
     q_.normal(rng, c.spread).upload();
     k_.normal(rng, 1).upload();
     v_.normal(rng, 1).upload();
     probes_.normal(rng, c.spread).upload();
+    scores_.normal(rng, 1);
+    for (float& x : std::span(scores_.host().as<float>(), scores_.host().shape.elems())) {
+      x = std::abs(x);  // an importance is no negative number
+    }
+    scores_.upload();
+    order_.poison();
     kept_k_.poison();
     kept_v_.poison();
     std::byte* workspace = nullptr;
@@ -54,8 +63,10 @@ class Thinning {
                .k = k_.device(),
                .v = v_.device(),
                .probes = probes_.device(),
+               .scores = c.scored ? scores_.device() : TensorView(),
                .kept_k = kept_k_.device(),
                .kept_v = kept_v_.device(),
+               .order = c.scored ? order_.device() : TensorView(),
                .attrs = &attrs_,
                .workspace = workspace},
               {});
@@ -63,6 +74,19 @@ class Thinning {
     cudaFree(workspace);
     kept_k_.download();
     kept_v_.download();
+    order_.download();
+  }
+
+  // All rows of a part in order, from the third result.
+  std::vector<int64_t> whole_order(size_t part, int64_t h) {
+    int64_t first = 0;
+    for (size_t i = 0; i < part; ++i) first += attrs_.parts[i].rows;
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < attrs_.parts[part].rows; ++i) {
+      const TensorView all = order_.host();
+      order.push_back(all.as<const int32_t>()[(first + i) * all.shape[2] + h]);
+    }
+    return order;
   }
 
   // Rows of a part in the order of the result, for a KV head.
@@ -89,6 +113,10 @@ class Thinning {
   std::vector<double> importances(size_t part, int64_t h) {
     const ops::ThinnedPart& p = attrs_.parts[part];
     std::vector<double> paid(static_cast<size_t>(p.rows));
+    if (p.by == ops::ThinnedPart::By::scores) {
+      for (int64_t j = 0; j < p.rows; ++j) paid[j] = row(scores_, p.q_row + j, h)[0];
+      return paid;
+    }
     for (int64_t t = 0; t < p.queries; ++t) {
       const int64_t seen = std::min(p.rows, p.sees + t);
       for (int64_t g = 0; g < attrs_.group; ++g) {
@@ -138,6 +166,10 @@ class Thinning {
       p.sees = c.probed ? p.rows : p.rows - p.queries + 1;
       p.q_row = c.probed ? 0 : p.q_row + p.rows - p.queries;
       if (c.probed) p.by = ops::ThinnedPart::By::probes;
+      if (!c.scored) continue;
+      p.by = ops::ThinnedPart::By::scores;
+      p.q_row -= p.rows - p.queries;
+      attrs.order_rows += p.rows;
     }
     return attrs;
   }
@@ -160,7 +192,7 @@ class Thinning {
   }
 
   const ops::ThinKeysAttrs attrs_;
-  Tensor q_, k_, v_, probes_, kept_k_, kept_v_;
+  Tensor q_, k_, v_, probes_, scores_, kept_k_, kept_v_, order_;
 };
 
 std::vector<Case> cases() {
@@ -190,6 +222,12 @@ std::vector<Case> cases() {
        .parts = {{.rows = 200, .keep = 90, .sinks = 4}, {.k_row = 200, .rows = 77, .keep = 30}},
        .scoring = 64,
        .probed = true},
+      {.heads = 3,
+       .group = 2,
+       .parts = {{.rows = 200, .keep = 90, .sinks = 4},
+                 {.q_row = 200, .k_row = 207, .rows = 77, .keep = 0},
+                 {.q_row = 277, .k_row = 300, .rows = 131, .keep = 131}},
+       .scored = true},
       {.parts = {{.rows = 1, .keep = 1, .sinks = 4}, {.q_row = 1, .k_row = 1, .rows = 2}}},
   };
 }
@@ -208,6 +246,12 @@ TEST(ThinKeysOnGpu, OrdersByImportance) {
       for (int64_t h = 0; h < c.heads; ++h) {
         const std::vector<int64_t> order = got.order(part, h);
         ASSERT_EQ(std::ssize(order), p.keep);
+        if (c.scored) {
+          std::vector<int64_t> all = got.whole_order(part, h);
+          ASSERT_TRUE(std::equal(order.begin(), order.end(), all.begin()));
+          std::ranges::sort(all);
+          for (int64_t j = 0; j < p.rows; ++j) ASSERT_EQ(all[static_cast<size_t>(j)], j);
+        }
         const std::vector<double> paid = got.importances(part, h);
         std::vector<bool> kept(static_cast<size_t>(p.rows));
         double least = INFINITY;

@@ -10,7 +10,7 @@
 #include "braid/backend/cuda/handles.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
-#include "braid/kernels/cuda/thinning/device/scores.cuh"
+#include "braid/kernels/cuda/thinning/device/score_forms.cuh"
 
 namespace braid::cuda {
 namespace {
@@ -23,17 +23,18 @@ __global__ void __launch_bounds__(kThreads) logs_kernel(const ThinArgs args) {
   const int r = (blockIdx.x * kThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (r >= part.queries * args.group) return;
   const int64_t head = static_cast<int64_t>(blockIdx.z) * args.heads + blockIdx.y;
-  const float2* sums = args.sums + (head * args.rows + r) * args.tiles;
-  const int tiles = (part.n + kTileKeys - 1) / kTileKeys;
-  float top = -INFINITY, sum = 0;
-  for (int i = lane; i < tiles; i += 32) top = fmaxf(top, sums[i].x);
-  for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-  // A tile without a visible key has a sum of 0.
-  for (int i = lane; i < tiles; i += 32) {
-    if (sums[i].y > 0) sum += sums[i].y * expf(sums[i].x - top);
-  }
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  if (lane == 0) args.logs[head * args.rows + r] = top + logf(sum);
+  const float log =
+      log_of(args.sums + (head * args.rows + r) * args.tiles, (part.n + kTileKeys - 1) / kTileKeys);
+  if (lane == 0) args.logs[head * args.rows + r] = log;
+}
+
+// A thread per row and KV head of a part's order.
+__global__ void __launch_bounds__(kThreads) order_kernel(const ThinArgs args) {
+  const ThinArgs::Part& part = args.part[blockIdx.y];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t row = i / args.heads, h = i % args.heads;
+  if (row >= part.n) return;
+  args.put_order[part.base + i] = args.order[part.base + h * part.n + row];
 }
 
 // A thread per word in a kept row of a KV head, in k or v.
@@ -61,6 +62,11 @@ struct RunEdge {
   }
 };
 
+// None where another launch has made the scores.
+int64_t scoring_queries(const ops::ThinnedPart& part) {
+  return part.by == ops::ThinnedPart::By::scores ? 0 : part.queries;
+}
+
 // Places in the workspace.
 struct Layout {
   int64_t items = 0, sums = 0, logs = 0, keys = 0, places = 0, sorted = 0, order = 0, sort = 0;
@@ -78,7 +84,7 @@ struct Layout {
       edge.n[i] = static_cast<int32_t>(part.rows);
       items += part.rows * heads;
       most = std::max(most, part.rows);
-      queries = std::max(queries, part.queries);
+      queries = std::max(queries, scoring_queries(part));
     }
     const auto parts = static_cast<int64_t>(attrs.parts.size());
     rows = static_cast<int>(queries * attrs.group);
@@ -116,8 +122,10 @@ ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
   const ops::ThinKeysAttrs& attrs = *p.attrs;
   ThinArgs args{.k = p.k.data,
                 .v = p.v.data,
+                .scores = p.scores.as<const float>(),
                 .kept_k = p.kept_k.data,
                 .kept_v = p.kept_v.data,
+                .put_order = p.order.as<int32_t>(),
                 .parts = static_cast<int>(attrs.parts.size()),
                 .heads = static_cast<int>(p.k.shape[2]),
                 .group = static_cast<int>(attrs.group),
@@ -139,7 +147,7 @@ ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
                     .q_row = part.q_row,
                     .k_row = part.k_row,
                     .n = static_cast<int32_t>(part.rows),
-                    .queries = static_cast<int32_t>(part.queries),
+                    .queries = static_cast<int32_t>(scoring_queries(part)),
                     .sees = static_cast<int32_t>(part.sees),
                     .keep = static_cast<int32_t>(part.keep),
                     .sinks = static_cast<int32_t>(std::min(part.sinks, part.rows)),
@@ -151,31 +159,17 @@ ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
   return args;
 }
 
-// Calls f(T, tensor cores or not) with the form that takes such heads.
-template <class F>
-void with_form(DType dtype, int64_t D, const F& f) {
-  const bool tensor = D % 16 == 0;
-  if (dtype == DType::f32) return f(float(), std::false_type());
-  if (dtype == DType::bf16) {
-    return tensor ? f(__nv_bfloat16(), std::true_type()) : f(__nv_bfloat16(), std::false_type());
-  }
-  return tensor ? f(__half(), std::true_type()) : f(__half(), std::false_type());
-}
-
 }  // namespace
 
-void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D) {
+void verify_scored_heads(std::string_view op, DType dtype, int64_t D) {
   if ((dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) || D > 256) {
-    fail(ErrorCode::kUnsupported, "thin_keys: {} heads of {}, wanted f32, bf16 or f16 of 256",
+    fail(ErrorCode::kUnsupported, "{}: {} heads of {}, wanted f32, bf16 or f16 of 256", op,
          name(dtype), D);
   }
-  const auto scored = [](const ops::ThinnedPart& part) {
-    return part.by == ops::ThinnedPart::By::scores;
-  };
-  if (attrs.order_rows > 0 || std::ranges::any_of(attrs.parts, scored)) {
-    fail(ErrorCode::kUnsupported,
-         "thin_keys: GPUs have neither --importance previous nor --drop-queries");
-  }
+}
+
+void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D) {
+  verify_scored_heads("thin_keys", dtype, D);
   if (attrs.parts.size() > kMostThinnedParts) {
     fail(ErrorCode::kUnsupported,
          "thin_keys: {} parts, at most {}: GPUs take --levels of 16 ranks at most",
@@ -195,6 +189,7 @@ void prepare_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t kv_
     allow_shared_memory(score_kernel<T, Tensor::value, true>, bytes);
   });
   load_kernel(logs_kernel);
+  load_kernel(order_kernel);
   load_kernel(copy_kernel<uint4>);
   load_kernel(copy_kernel<uint16_t>);
   if (attrs.parts.empty()) return;
@@ -220,15 +215,26 @@ void thin_keys(const ThinKeysParams& p, LaunchContext context) {
   with_form(p.q.dtype, args.D, [&]<class T, class Tensor>(T, Tensor) {
     const dim3 grid(static_cast<unsigned>(args.tiles), heads, parts);
     const size_t bytes = score_bytes(args.D, sizeof(T));
-    launch_kernel(context, score_kernel<T, Tensor::value, false>, grid, kScoreThreads, bytes, args);
-    launch_kernel(context, logs_kernel, dim3(warps, heads, parts), kThreads, 0, args);
+    if (warps > 0) {
+      launch_kernel(context, score_kernel<T, Tensor::value, false>, grid, kScoreThreads, bytes,
+                    args);
+      launch_kernel(context, logs_kernel, dim3(warps, heads, parts), kThreads, 0, args);
+    }
     launch_kernel(context, score_kernel<T, Tensor::value, true>, grid, kScoreThreads, bytes, args);
   });
   check_cuda(Layout::sort_items(layout, p.workspace + layout.sort, args.keys, args.sorted,
                                 args.places, args.order, context.stream),
              "sort of keys");
-  int64_t keep = 0;
-  for (const ops::ThinnedPart& part : p.attrs->parts) keep = std::max(keep, part.keep);
+  int64_t keep = 0, rows = 0;
+  for (const ops::ThinnedPart& part : p.attrs->parts) {
+    keep = std::max(keep, part.keep);
+    rows = std::max(rows, part.rows);
+  }
+  if (args.put_order != nullptr) {
+    const int64_t blocks = ceil_div(rows * args.heads, int64_t{kThreads});
+    launch_kernel(context, order_kernel, dim3(static_cast<unsigned>(blocks), parts), kThreads, 0,
+                  args);
+  }
   const int64_t row_bytes = bytes_of(p.k.dtype, p.k.shape[3]);
   const auto copy = [&]<class Word>(Word) {
     const int words = static_cast<int>(row_bytes / static_cast<int64_t>(sizeof(Word)));

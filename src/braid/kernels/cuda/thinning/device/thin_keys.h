@@ -13,13 +13,16 @@ struct ThinKeysParams {
   TensorView q;               // f32, bf16 or f16 [1, n, Hq, D], D at most 256
   TensorView k, v;            // as q [1, m, Hkv, D]
   TensorView probes;          // as q [1, p, Hq, D], where parts are probed
+  TensorView scores;          // f32 [1, p, Hkv, 1], where parts have scores
   TensorView kept_k, kept_v;  // as q [1, rows, Hkv, D]
+  TensorView order;           // i32 [1, order_rows, Hkv, 1], or absent
   const ops::ThinKeysAttrs* attrs = nullptr;
   std::byte* workspace = nullptr;  // device, thin_keys_workspace()
 };
 constexpr size_t kMostThinnedParts = 32;
 
-// Fails with kUnsupported, naming the unsupported operand.
+// Fail with kUnsupported, naming the unsupported operand.
+void verify_scored_heads(std::string_view op, DType dtype, int64_t D);
 void verify_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t D);
 
 // Asks the current device.
