@@ -201,6 +201,16 @@ TEST(KeyLevels, EqualsTheOracle) {
                   .scoring = 3,
                   .importance = Importance::previous,
                   .drop_queries = true});
+  // The last part's queries are in the order of its keys: no probe sees a later key.
+  for (const bool alone : {false, true}) {
+    expect_thinned({.P = 3,
+                    .tokens = 121,
+                    .keep = {0.5},
+                    .scoring = 12,
+                    .importance = Importance::probe,
+                    .drop_queries = true,
+                    .alone = alone});
+  }
 }
 
 // A rank alone, with the parts of several ranks: two calls and more from 10 parts on.

@@ -84,10 +84,11 @@ class Levels {
   ops::ThinnedPart scored(const PromptPart& p) const {
     if (levels_.importance == Importance::probe) {
       const bool mine = p.rank == rows_.last().rank;
+      const bool last = p.position == rows_.last().position;  // whose keys are the probes' own
       return {.by = mine ? By::q : By::probes,
               .q_row = mine ? probe_row() : 0,
               .queries = probes(),
-              .sees = p.rows};
+              .sees = last ? p.rows - probes() + 1 : p.rows};
     }
     if (in_.scores != kNoValue) return {.by = By::scores, .q_row = p.row};
     const int64_t n = scoring(p);
