@@ -173,6 +173,15 @@ TEST(ThinnedPlan, GpusHaveKernelsForAPromptOfOneRank) {
       for (int64_t cached : {0, 70}) {
         const PlannedForward planned = plans.plan(520, cached, levels);
         EXPECT_EQ(kinds(planned.programs[0])["thin_keys"], 2);
+        KeyLevels others = levels;
+        others.importance = Importance::previous;
+        others.drop_queries = true;
+        others.scoring = others.recent;
+        const PlannedForward dropped = plans.plan(520, cached, others);
+        auto count = kinds(dropped.programs[0]);
+        EXPECT_EQ(count["thin_keys"], 3) << "the first attention scores for the second";
+        EXPECT_GE(count["paid_keys"], 2);
+        EXPECT_EQ(count["order_queries"], 2);
       }
     }
   }

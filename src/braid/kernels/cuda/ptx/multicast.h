@@ -7,7 +7,7 @@
 #include "braid/kernels/cuda/ptx/barrier.h"
 
 // Copies that the CTAs of a cluster share, boxes brought to L2, and arrivals of copies on barriers
-// (sm_90).
+// (sm_90). Attention's shared boxes of four dimensions are in tma.h.
 namespace braid::cuda::ptx {
 
 // Writes the box, and completes on the barrier, at the same place in each CTA of `ctas`.
