@@ -88,5 +88,21 @@ TEST(LevelCalls, JoinOnlyRowsThatFollowEachOther) {
   EXPECT_EQ(calls[0].q[2].kv_end - calls[0].q[2].kv_begin, 4);
 }
 
+TEST(LevelCalls, CarriedStatesKeepTheirRows) {
+  for (bool loads : {true, false}) {
+    ops::SegmentAttentionAttrs one = whole(16);
+    one.load_state = loads;
+    one.finalize = loads;
+    int64_t rows = 0;
+    for (const ops::SegmentAttentionAttrs& call : level_calls(one, 1, 3)) {
+      for (const ops::QSegment& q : call.q) {
+        EXPECT_EQ(q.state_row, q.row);
+        rows += q.rows;
+      }
+    }
+    EXPECT_EQ(rows, 16 * 6);
+  }
+}
+
 }  // namespace
 }  // namespace braid

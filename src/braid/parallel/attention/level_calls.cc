@@ -33,7 +33,7 @@ std::vector<ops::SegmentAttentionAttrs> level_calls(const ops::SegmentAttentionA
       rows = 0;
     }
     ops::SegmentAttentionAttrs& call = calls.back();
-    q.state_row = rows;
+    if (!whole.carries_state()) q.state_row = rows;
     q.kv_begin = static_cast<int>(call.kv.size());
     call.kv.insert(call.kv.end(), keys.begin(), keys.end());
     q.kv_end = static_cast<int>(call.kv.size());

@@ -287,6 +287,14 @@ class Levels {
     for (const auto& made : calls) call(state, o, in_.q, [&](int) { return made; });
   }
 
+  // The same over states that the calls carry; ranks of a ring have few parts each.
+  void carry(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs) {
+    if (P_ > 1) return call(states, o, q, attrs);
+    for (const auto& made : level_calls(attrs(0), kThinned)) {
+      call(states, o, q, [&](int) { return made; });
+    }
+  }
+
   void attend(ValueId o) {
     if (P_ == 1 && !levels_.drop_queries) return attend_alone(o);
     if (!levels_.drop_queries) {
@@ -307,10 +315,10 @@ class Levels {
     };
     const ValueId q = ops_.emit("attend", ops::kOrderQueries, {in_.q, thinned_[2]}, ordered)[0];
     const std::vector<ValueId> far = states(q_type(a_).shape[1]);
-    call(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
+    carry(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
     const auto restored =
         ops_.emit("attend", ops::kRestoreStates, {far[0], far[1], far[2], thinned_[2]}, ordered);
-    call(restored, o, in_.q, [&](int r) { return attention_of(r, false); });
+    carry(restored, o, in_.q, [&](int r) { return attention_of(r, false); });
   }
 
   // Sums that all parts' last queries paid this rank's keys; other ranks' sums are read from them.
