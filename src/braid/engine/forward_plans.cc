@@ -136,8 +136,11 @@ PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
   // Where caches are for all keys, rank 0 decodes alone.
   const DividedKeys keys{
       .pages = cache_.pages, .page_size = cache_.page_size, .all_on_first = !cache_.apart};
-  return plan_lowered(strategy, lower_divided_prompt(program, ranks(), keys), {&micro_batch, 1},
-                      model);
+  const BatchInfo info{.tokens = micro_batch.capacity.token, .ranks = ranks()};
+  const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
+  return plan_lowered(strategy,
+                      lower_divided_prompt(program, ranks(), keys, layout.token_sharded_residual),
+                      {&micro_batch, 1}, model);
 }
 
 PlannedForward ForwardPlanner::plan_apart(const OpScheduler& strategy, const ContextKey& key,

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "braid/schedule/strategies/registry.h"
+#include "braid/schedule/strategies/token_sharded.h"
 
 namespace braid {
 namespace {
@@ -45,20 +46,24 @@ std::vector<PromptCandidate> between(const std::vector<PromptCandidate>& a,
 
 }  // namespace
 
+std::vector<std::shared_ptr<const OpScheduler>> weights_strategies() {
+  return {find_strategy("sequence_parallel"), token_sharded_strategy()};
+}
+
 PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
                            Profile profile, int64_t most_tokens)
     : planners_(planners),
       strategy_(std::move(strategy)),
-      weights_strategy_(find_strategy("sequence_parallel")),
+      weights_strategies_(weights_strategies()),
       profile_(std::move(profile)),
       most_tokens_(most_tokens) {}
 
 PromptCandidate PromptChoice::simulated(size_t way, int64_t tokens, int64_t cached) const {
   const ForwardPlanner& planner = *planners_[std::min(way, planners_.size() - 1)];
   const CostModel cost(profile_, planner.topology());
-  return way < planners_.size()
-             ? tokens_candidate(planner, *strategy_, tokens, cached, cost)
-             : weights_candidate(planner, *weights_strategy_, tokens, cached, cost);
+  if (way < planners_.size()) return tokens_candidate(planner, *strategy_, tokens, cached, cost);
+  return weights_candidate(planner, *weights_strategies_[way - planners_.size()], tokens, cached,
+                           cost);
 }
 
 const std::vector<PromptCandidate>* PromptChoice::find(int64_t tokens, int64_t cached) const {
@@ -71,7 +76,8 @@ const std::vector<PromptCandidate>* PromptChoice::find(int64_t tokens, int64_t c
 const std::vector<PromptCandidate>& PromptChoice::at(int64_t tokens, int64_t cached) {
   if (const auto* known = find(tokens, cached)) return *known;
   Priced made{tokens, cached, {}};
-  const size_t ways = planners_.size() + (planners_.back()->ranks() > 1 ? 1 : 0);
+  const size_t ways =
+      planners_.size() + (planners_.back()->ranks() > 1 ? weights_strategies_.size() : 0);
   for (size_t way = 0; way < ways; ++way) {
     made.candidates.push_back(simulated(way, tokens, cached));
   }

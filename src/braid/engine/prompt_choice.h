@@ -10,6 +10,10 @@
 
 namespace braid {
 
+// Of divided products (plan_weights): each rank has the whole residual, or parts of its tokens
+// (SP-TP).
+std::vector<std::shared_ptr<const OpScheduler>> weights_strategies();
+
 // Chooses, by a prompt's length, the way in which ranks with whole weights compute the prompt, as
 // `braid plan prompt` does: a rank alone, the first ranks or all in some mode, or divided products.
 // Prompts of powers of two are simulated, at the first prompt that needs them; times of lengths
@@ -23,9 +27,9 @@ class PromptChoice {
   PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
                Profile profile, int64_t most_tokens);
 
-  // Index of the planner; planners.size(): the last planner's plan_weights. `may` says whether the
-  // first `ranks` ranks may compute the prompt; all may. Plans and simulates each way for at most
-  // two powers of two, each once.
+  // Index of the planner; behind these, of weights_strategies() for the last planner. `may` says
+  // whether the first `ranks` ranks may compute the prompt; all may. Plans and simulates each way
+  // for at most two powers of two, each once.
   size_t choose(int64_t tokens, int64_t cached, const std::function<bool(int ranks)>& may);
 
   // A line for each of the latest lengths: each candidate's time, or the reason against it.
@@ -45,7 +49,8 @@ class PromptChoice {
   std::vector<PromptCandidate> candidates(int64_t tokens, int64_t cached);
 
   const Planners& planners_;
-  const std::shared_ptr<const OpScheduler> strategy_, weights_strategy_;
+  const std::shared_ptr<const OpScheduler> strategy_;
+  const std::vector<std::shared_ptr<const OpScheduler>> weights_strategies_;
   const Profile profile_;
   const int64_t most_tokens_;
   std::list<Priced> priced_;

@@ -134,7 +134,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
 }
 
 PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
-  const bool whole = chosen == planners_.size();
+  const bool whole = chosen >= planners_.size();
   whole_step_.reset();
   if (whole) {
     whole_step_.emplace(batch, owners_);
@@ -204,9 +204,8 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch, const ContextKey& k
 
 // Among several strategies the fastest in simulation.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
-  if (key.mesh == std::ssize(planners_)) {
-    return over_ranks().plan_weights(*find_strategy("sequence_parallel"), key.micro_batches[0],
-                                     cost());
+  if (const int64_t form = key.mesh - std::ssize(planners_); form >= 0) {
+    return over_ranks().plan_weights(*weights_strategies()[form], key.micro_batches[0], cost());
   }
   const ForwardPlanner& planner = *planners_[key.mesh];
   std::optional<CostModel> cost;  // over the mesh's ranks

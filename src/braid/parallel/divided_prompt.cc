@@ -201,13 +201,15 @@ class KeyMoves {
 }  // namespace
 
 std::vector<RankProgram> lower_divided_prompt(const Program& program, int P,
-                                              const DividedKeys& keys) {
+                                              const DividedKeys& keys,
+                                              bool token_sharded_residual) {
   for (const Op& op : program.ops) {
     const std::string reason = reason_against(op);
     if (!reason.empty()) fail(ErrorCode::kUnsupported, "{}: {}", program.name, reason);
   }
-  std::vector<RankProgram> ranks =
-      lower(program, tensor_parallel(program, P, /*whole_experts=*/true));
+  LayoutPlan plan = tensor_parallel(program, P, /*whole_experts=*/true);
+  plan.token_sharded_residual = token_sharded_residual;
+  std::vector<RankProgram> ranks = lower(program, plan);
   KeyMoves(ranks, keys).run();
   for (const RankProgram& rank : ranks) verify(rank.program);
   return ranks;

@@ -16,11 +16,13 @@ struct DividedKeys {
 // becomes buffers for a rank's heads. Behind every few attentions the heads go to caches for all
 // heads: rank r takes even_part(tokens, P, r) of the keys. A new input of the ranks,
 //   to_slots  i32 [most keys of a rank]: slots for a rank's keys, in order; -1: nowhere
-// names the keys' places there. Slots of `program` name places in the step's own cache.
+// names the keys' places there. Slots of `program` name places in the step's own cache. With
+// `token_sharded_residual` (LayoutPlan) ranks keep even parts of the tokens between blocks.
 //
 // Fails with kUnsupported, naming the reason, for latent attention and mixtures of experts; with
 // kInvalidArgument for fewer heads than ranks.
 std::vector<RankProgram> lower_divided_prompt(const Program& program, int P,
-                                              const DividedKeys& keys);
+                                              const DividedKeys& keys,
+                                              bool token_sharded_residual = false);
 
 }  // namespace braid

@@ -9,7 +9,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/context_key.h"
-#include "braid/engine/prompt_candidate.h"
+#include "braid/engine/prompt_choice.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/model/model_shape.h"
 #include "braid/ops/join_sequence.h"
@@ -42,8 +42,9 @@ class Plans {
     cost_.emplace(load_profile("h100"), topology);
   }
 
-  PlannedForward divided(int64_t tokens) const {
-    return planner_->plan_weights(*find_strategy("sequence_parallel"), capacity(tokens), &*cost_);
+  PlannedForward divided(int64_t tokens, bool residual = false) const {
+    return planner_->plan_weights(*weights_strategies()[residual ? 1 : 0], capacity(tokens),
+                                  &*cost_);
   }
   PlannedForward tensor_parallel(int64_t tokens) const {
     ContextKey key;
@@ -92,6 +93,31 @@ TEST(DividedPrompt, TheLaunchesOfDividedWeightsCompute) {
     }
     EXPECT_LT(plans.seconds(made, 512), 1.02 * plans.seconds(want, 512)) << P;
   }
+}
+
+// With the residual in parts each sum of a layer, its residual and norm are one kernel. No rank
+// holds the whole sum: the step takes less memory.
+TEST(DividedPrompt, TheResidualInPartsTakesOneKernelASum) {
+  constexpr int kLayers = 4;
+  for (int P : {2, 4, 8}) {
+    const Plans plans(P, kLayers);
+    const PlannedForward whole = plans.divided(512), parts = plans.divided(512, true);
+    for (int r = 0; r < P; ++r) {
+      EXPECT_EQ(kernels(parts, r, Stream::comm), kernels(whole, r, Stream::comm)) << r;
+      std::map<std::string, int> kinds;
+      for (const std::string& name : kernels(parts, r, Stream::compute)) {
+        ++kinds[name.substr(0, name.find(' '))];
+      }
+      EXPECT_EQ(kinds["reduce_scatter_add_rms_norm_all_gather"], 2 * kLayers - 1);
+      EXPECT_EQ(kinds["reduce_scatter"], 1) << "the last, whose norm takes the wanted row alone";
+      EXPECT_EQ(kinds["all_reduce"], 0);
+    }
+    EXPECT_LT(step_bytes(parts).activations, step_bytes(whole).activations);
+    EXPECT_EQ(step_bytes(parts).weights, step_bytes(whole).weights);
+  }
+  const Plans eight(8, kLayers);
+  EXPECT_LT(eight.seconds(eight.divided(2048, true), 2048),
+            0.95 * eight.seconds(eight.divided(2048), 2048));
 }
 
 // Every rank's buffers get each key and head once.
@@ -146,10 +172,11 @@ TEST(DividedPrompt, EachKeyReachesItsRanksOnce) {
   };
   for (int P : {2, 3, 4, 5, 8}) {
     for (const Caches c : {Caches{kPages, false}, {kPages, true}, {P * kPages, true}}) {
+      const bool residual = c.pages > kPages;
       for (int64_t n : {int64_t{P}, 37L, 512L}) {
         SCOPED_TRACE(fmt::format("{} tokens on {} ranks, {} pages{}", n, P, c.pages,
                                  c.apart ? ", apart" : ""));
-        const PlannedForward made = Plans(P, 4, c.pages, c.apart).divided(n);
+        const PlannedForward made = Plans(P, 4, c.pages, c.apart).divided(n, residual);
         std::vector<const Program*> programs;
         std::vector<int64_t> taken;
         for (int r = 0; r < P; ++r) {

@@ -114,7 +114,7 @@ TEST_F(PlanningCost, AutoSimulatesAPowerOfTwoOnce) {
   PromptChoice::Planners planners;
   planners.push_back(planner(SpMode::ring, Topology{}));
   for (SpMode mode : {SpMode::ulysses, SpMode::ring}) planners.push_back(planner(mode, all));
-  constexpr int kWays = 4;  // three planners, and divided weights
+  constexpr int kWays = 5;  // three planners, and two forms of divided weights
   PromptChoice choice(planners, strategy_, load_profile("h100"), 16384);
   const auto choose = [&](int64_t tokens) {
     calls = {};
