@@ -83,6 +83,37 @@ TEST_P(PartsOfRanks, GreedyTokensAreThoseOfOneRank) {
   }
 }
 
+// Rings of the first ranks, whose number does not divide all: the last ranks have smaller groups.
+TEST(UnevenPartsOfRanks, LogitsAreThoseOfOneRank) {
+  constexpr CacheShape kCache = {.pages = kPages,
+                                 .page_size = kPageSize,
+                                 .pages_per_sequence = kPages,
+                                 .kv_dtype = DType::f32};
+  Folder folder("uneven_parts_of_ranks");
+  write_hf_folder(load_random_model("llama_yarn"), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  Runner one(loaded.model, {.cache = kCache});
+  for (int P : {3, 5, 7}) {
+    SCOPED_TRACE(fmt::format("{} ranks", P));
+    Runner ranks(loaded.model, {.tp = P,
+                                .sp = SequenceParallel{},
+                                .cache = kCache,
+                                .schedule = "sequence_parallel",
+                                .profile = slow_peers(DType::f32)});
+    join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
+    for (int64_t n : {9, 90, 20, 40}) {
+      Sequence sequence{{7, 8, 11, 12, 13, 14, 15, 16}};
+      for (int64_t tokens : {n, int64_t{11}, int64_t{1}, int64_t{11}}) {
+        Batch batch(kPageSize);
+        sequence.add(batch, tokens);
+        expect_alike(ranks, one, batch, kTolerance);
+        if (HasFatalFailure()) return;
+      }
+    }
+    expect_uneven_parts(ranks.explain(), P);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, PartsOfRanks,
                          testing::Values("llama2_mha", "mistral_window", "qwen3_qk_norm",
                                          "mixtral"),

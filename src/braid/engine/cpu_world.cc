@@ -1,4 +1,5 @@
 #include "braid/backend/cpu/cpu_backend.h"
+#include "braid/engine/part_group.h"
 #include "braid/engine/plan_agreement.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/comm.h"
@@ -34,8 +35,8 @@ class CpuRank : public Rank {
     add_axis("tp", fabric::Group::strided(rank / tp * tp, tp, 1));
     for (const Mesh& mesh : config.sequence) {
       if (mesh.size("world") == 1) continue;
-      const fabric::Group part{mesh.group(rank, "world")};
-      axes.emplace_back("world", make_comms(fmt::format("part of {}", part.size()), part));
+      // Parts share a name: a fabric has few tags.
+      axes.emplace_back("world", make_comms("part", part_group(mesh, rank, config.ranks)));
     }
     cpu::add_comm_kernels(table_, axes);
     if (!config.sequence.empty()) {

@@ -109,10 +109,12 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
   const bool heaps = c.job != nullptr && c.device.cuda;
   if (!heaps && any) {
     for (const Topology& part : parts_of(all)) {
-      const int ranks = part.ranks();
-      // All ranks form groups alike, of which the first computes.
-      const bool alike = all.ranks() % ranks == 0 && all.devices % part.devices == 0;
-      if (ranks > 1 && ranks < all.ranks() && alike) add(part);
+      if (part.ranks() == 1 || part.ranks() == all.ranks()) continue;
+      if (all.devices % part.devices == 0) {
+        add(part);
+      } else {
+        meshes.push_back(sequence_mesh(SpMode::ring, part, model.config().Hq));
+      }
     }
   }
   add(all);
@@ -146,7 +148,7 @@ std::vector<Mesh> over_all(const std::vector<SequenceMesh>& meshes, int ranks) {
       made.push_back(mesh.mesh);
       continue;
     }
-    std::vector<Mesh::Axis> axes{{"part", ranks / mesh.ranks()}};
+    std::vector<Mesh::Axis> axes{{"part", ceil_div(ranks, mesh.ranks())}};
     if (mesh.ranks() != last) made.push_back(Mesh({axes[0], {"world", mesh.ranks()}}));
     last = mesh.ranks();
     std::ranges::copy(mesh.mesh.axes(), std::back_inserter(axes));

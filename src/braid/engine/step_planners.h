@@ -26,8 +26,9 @@ int64_t prompt_step_bytes(const Model& model, const RunnerConfig& config, int64_
                           const KernelCatalog* kernels);
 
 // Groups for these meshes, which come by ranks and divide the first ones of `ranks`. All ranks make
-// groups, so that those behind the first repeat a mesh. A further mesh for each number of ranks has
-// these as the world of their steps.
+// groups, so that those behind the first repeat a mesh; where it does not divide `ranks`, a made
+// mesh counts ranks behind them. A further mesh for each number of ranks has these as the world of
+// their steps.
 std::vector<Mesh> over_all(const std::vector<SequenceMesh>& meshes, int ranks);
 
 // The planner of a runner's steps: everything between a batch and bound launches. Fails as Runner

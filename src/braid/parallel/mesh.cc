@@ -67,11 +67,17 @@ bool has_axis(const Mesh& mesh, const std::string& name) {
                              [&](const Mesh::Axis& axis) { return axis.name == name; });
 }
 
+// Those of the first `ranks` ranks.
+std::vector<int> first_of(std::vector<int> group, int ranks) {
+  std::erase_if(group, [&](int rank) { return rank >= ranks; });
+  return group;
+}
+
 // Whether the axis has the same groups in both meshes: the later mesh then uses the earlier's.
-bool same_groups(const Mesh& a, const Mesh& b, const std::string& axis) {
+bool same_groups(const Mesh& a, const Mesh& b, const std::string& axis, int ranks) {
   if (!has_axis(a, axis) || !has_axis(b, axis)) return false;
-  for (int rank = 0; rank < a.size(); ++rank) {
-    if (a.group(rank, axis) != b.group(rank, axis)) return false;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (first_of(a.group(rank, axis), ranks) != first_of(b.group(rank, axis), ranks)) return false;
   }
   return true;
 }
@@ -80,19 +86,18 @@ bool same_groups(const Mesh& a, const Mesh& b, const std::string& axis) {
 
 std::vector<MeshGroup> groups_of(int rank, std::span<const Mesh> meshes) {
   std::vector<MeshGroup> groups;
-  std::vector<int> world(meshes.front().size());
+  const int ranks = std::ranges::min(meshes, {}, [](const Mesh& m) { return m.size(); }).size();
+  std::vector<int> world(ranks);
   std::iota(world.begin(), world.end(), 0);
   groups.push_back({"world", std::move(world), "world"});
   for (size_t m = 0; m < meshes.size(); ++m) {
-    BRAID_CHECK(meshes[m].size() == meshes[0].size(), "meshes of {} and of {} ranks",
-                meshes[0].size(), meshes[m].size());
     for (const Mesh::Axis& axis : meshes[m].axes()) {
       const bool known = std::ranges::any_of(meshes.first(m), [&](const Mesh& earlier) {
-        return same_groups(earlier, meshes[m], axis.name);
+        return same_groups(earlier, meshes[m], axis.name, ranks);
       });
       if (axis.size == 1 || known) continue;
-      groups.push_back(
-          {axis.name, meshes[m].group(rank, axis.name), fmt::format("{}{}", axis.name, m)});
+      groups.push_back({axis.name, first_of(meshes[m].group(rank, axis.name), ranks),
+                        fmt::format("{}{}", axis.name, m)});
     }
   }
   return groups;

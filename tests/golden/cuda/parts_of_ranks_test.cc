@@ -17,6 +17,22 @@
 namespace braid::golden {
 namespace {
 
+// The rows of golden prompts, in one step and in several, and again.
+void expect_rows(Runner& ranks, Runner& one, const Golden& golden, double tolerance) {
+  for (const Case& example : golden.cases) {
+    for (size_t chunk : {512, 7}) {
+      SCOPED_TRACE(fmt::format("{} tokens in steps of {}", example.prompt.size(), chunk));
+      const Rows rows = prompt_logits(ranks, example.prompt, chunk);
+      const Rows want = prompt_logits(one, example.prompt, chunk);
+      ASSERT_EQ(rows.size(), want.size());
+      for (size_t t = 0; t < rows.size(); ++t) {
+        ASSERT_LT(relative_distance(rows[t], want[t]), tolerance) << "token " << t;
+      }
+      EXPECT_TRUE(prompt_logits(ranks, example.prompt, chunk) == rows) << "the same again";
+    }
+  }
+}
+
 class CudaPartsOfRanks : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -28,18 +44,7 @@ class CudaPartsOfRanks : public testing::TestWithParam<std::string> {
     tolerance_ = tolerance_of(loaded_->model, golden_);
   }
   void expect_rows_of_one(Runner& ranks, Runner& one) {
-    for (const Case& example : golden_.cases) {
-      for (size_t chunk : {512, 7}) {
-        SCOPED_TRACE(fmt::format("{} tokens in steps of {}", example.prompt.size(), chunk));
-        const Rows rows = prompt_logits(ranks, example.prompt, chunk);
-        const Rows want = prompt_logits(one, example.prompt, chunk);
-        ASSERT_EQ(rows.size(), want.size());
-        for (size_t t = 0; t < rows.size(); ++t) {
-          ASSERT_LT(relative_distance(rows[t], want[t]), tolerance_) << "token " << t;
-        }
-        EXPECT_TRUE(prompt_logits(ranks, example.prompt, chunk) == rows) << "the same again";
-      }
-    }
+    expect_rows(ranks, one, golden_, tolerance_);
   }
 
   std::optional<Folder> folder_;
@@ -83,6 +88,32 @@ TEST_P(CudaPartsOfRanks, GreedyTokensAreThoseOfOneGpu) {
     for (size_t i = 0; i < c.greedy.size(); ++i) {
       if (c.gaps[i] < 2 * tolerance_ * std::abs(c.greedy_logits[i])) break;
       ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
+    }
+  }
+}
+
+// Rings of two of three GPUs, or of two or three of five.
+TEST(CudaUnevenPartsOfRanks, LogitsAreThoseOfOneGpu) {
+  if (const char* why = cannot_run(3)) GTEST_SKIP() << why;
+  Folder folder("cuda_uneven_parts");
+  write_hf_folder(load_random_model("llama_yarn"), folder.path());
+  const LoadedModel loaded(folder.path().string());
+  const Golden golden = load_golden("llama_yarn");
+  const double tolerance = tolerance_of(loaded.model, golden);
+  Runner one(loaded.model, cuda_runner());
+  for (int P : {3, 5}) {
+    if (cannot_run(P)) continue;
+    for (bool apart : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} GPUs, keys {}", P, apart ? "apart" : "together"));
+      RunnerConfig c = cuda_runner(P);
+      c.sp = SequenceParallel{};
+      c.schedule = "sequence_parallel";
+      c.profile = slow_peers(DType::bf16);
+      if (apart) c.cache.pages = c.cache.pages_per_sequence = 2 * kSlotsOfOneGpu / kPageSize;
+      Runner ranks(loaded.model, c);
+      expect_rows(ranks, one, golden, tolerance);
+      if (testing::Test::HasFatalFailure()) return;
+      expect_uneven_parts(ranks.explain(), P);
     }
   }
 }

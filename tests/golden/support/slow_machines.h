@@ -21,6 +21,14 @@ inline Profile slow_machines(DType activations) {
   return profile;
 }
 
+// Products cost most of the time, and each peer that a rank reads from a tenth of a second: the
+// more tokens, the more ranks a ring pays for. For models with fewer heads than ranks.
+inline Profile slow_peers(DType activations) {
+  Profile profile = slow_machines(activations);
+  profile.machine_link.latency_seconds = profile.pull_seconds = 0.1;
+  return profile;
+}
+
 // Of the lines of Runner::explain(), prompts behind no keys were computed by two ranks.
 inline void expect_two_ranks(const std::vector<std::string>& lines) {
   int prompts = 0;
@@ -34,6 +42,18 @@ inline void expect_two_ranks(const std::vector<std::string>& lines) {
         << line;
   }
   EXPECT_GT(prompts, 0);
+}
+
+// Of the same lines, some prompt was computed by a ring whose ranks do not divide `ranks`.
+inline void expect_uneven_parts(const std::vector<std::string>& lines, int ranks) {
+  int uneven = 0;
+  for (const std::string& line : lines) {
+    const std::string mark = ": tokens divided, ring (torus 1 x ulysses 1 x ring ";
+    const size_t chosen = line.find(mark);
+    if (!line.starts_with("prompt of ") || chosen > line.find(';')) continue;
+    uneven += ranks % std::stoi(line.substr(chosen + mark.size())) != 0 ? 1 : 0;
+  }
+  EXPECT_GT(uneven, 0);
 }
 
 }  // namespace braid::golden

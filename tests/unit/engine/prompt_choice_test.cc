@@ -32,7 +32,11 @@ class Choice {
                            .activations = DType::bf16};
     std::vector<SequenceMesh> meshes{sequence_mesh(SpMode::ring, Topology{}, 1)};
     for (const Topology& part : parts_of(all)) {
-      if (part.ranks() == 1 || all.ranks() % part.ranks() != 0) continue;  // as in a run
+      if (part.ranks() == 1) continue;
+      if (all.devices % part.devices != 0) {  // as in a run
+        meshes.push_back(sequence_mesh(SpMode::ring, part, shape_.config.Hq));
+        continue;
+      }
       for (SequenceMesh& mesh : meshes_of({}, part, shape_.config.Hq)) {
         meshes.push_back(std::move(mesh));
       }
@@ -56,7 +60,9 @@ class Choice {
     }
     const ForwardPlanner& last = *planners_.back();
     const CostModel cost(profile_, last.topology());
-    all.push_back(weights_candidate(last, *strategy_, tokens, 0, cost).seconds);
+    for (const auto& strategy : weights_strategies()) {
+      all.push_back(weights_candidate(last, *strategy, tokens, 0, cost).seconds);
+    }
     return all;
   }
 
@@ -68,7 +74,7 @@ class Choice {
     return planners_[std::min(way, planners_.size() - 1)]->ranks();
   }
   bool divides_weights(int64_t tokens, int64_t cached = 0) {
-    return choose_way(tokens, cached, true) == planners_.size();
+    return choose_way(tokens, cached, true) >= planners_.size();
   }
   size_t choose_way(int64_t tokens, int64_t cached = 0, bool alone = true) {
     return choice_->choose(tokens, cached, [alone](int ranks) { return alone || ranks > 1; });
@@ -119,6 +125,19 @@ TEST(PromptChoice, DividesProductsOfShortPrompts) {
               line.size())
         << line;
     EXPECT_EQ(line.find("refused") < line.size(), cached) << line;
+  }
+}
+
+// Products divide with the residual whole on each rank, or in parts: sum and norm are then a single
+// kernel over a rank's own tokens.
+TEST(PromptChoice, OffersTheResidualInParts) {
+  Choice choice(4, &any_phases, load_profile("h100"));
+  EXPECT_TRUE(choice.divides_weights(512));
+  for (const std::string& line : choice.explain()) {
+    for (const char* name :
+         {"; weights divided, sequence_parallel ", "; weights divided, token_sharded "}) {
+      EXPECT_LT(line.find(name), line.size()) << line;
+    }
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "braid/base/error.h"
 #include "braid/parallel/topology.h"
 
@@ -28,6 +30,25 @@ TEST(MeshTest, EveryRankIsInItsOwnGroupAtItsCoordinate) {
       EXPECT_EQ(group[static_cast<size_t>(mesh.coordinate(rank, axis.name))], rank);
     }
   }
+}
+
+// A mesh of three rings of three counts two ranks more than the seven that there are.
+TEST(MeshTest, TheLastGroupsMayLackMembers) {
+  const Mesh meshes[] = {Mesh({{"part", 3}, {"ring", 3}}), Mesh({{"ring", 7}})};
+  for (int rank = 0; rank < 7; ++rank) {
+    const std::vector<MeshGroup> groups = groups_of(rank, meshes);
+    ASSERT_EQ(groups.size(), 4u) << "the world, two axes, the ring of all";
+    for (const MeshGroup& group : groups) {
+      EXPECT_EQ(std::ranges::count(group.ranks, rank), 1);
+      EXPECT_LT(std::ranges::max(group.ranks), 7);
+      for (int other : group.ranks) {
+        EXPECT_EQ(groups_of(other, meshes)[&group - groups.data()].ranks, group.ranks);
+      }
+    }
+  }
+  EXPECT_EQ(groups_of(2, meshes)[2].ranks, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(groups_of(6, meshes)[2].ranks, std::vector<int>{6});
+  EXPECT_EQ(groups_of(6, meshes)[0].ranks.size(), 7u);
 }
 
 TEST(MeshTest, BadAxesAreRefused) {

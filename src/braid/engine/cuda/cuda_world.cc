@@ -13,6 +13,7 @@
 #include "braid/engine/cuda/sampled_step_queue.h"
 #include "braid/engine/device_choice.h"
 #include "braid/engine/gpu_identity.h"
+#include "braid/engine/part_group.h"
 #include "braid/engine/plan_agreement.h"
 #include "braid/engine/world.h"
 #include "braid/fabric/peer/peer_fabric.h"
@@ -61,10 +62,9 @@ class CudaRank : public Rank {
     std::vector<cuda::StreamComms> parts;
     config.line_bytes = kPartLineBytes;
     for (const Mesh& mesh : world.sequence) {
-      const int ranks = mesh.size("world");
-      if (ranks == 1) continue;
-      parts.push_back(
-          make_comms(fmt::format("part of {}", ranks), {mesh.group(endpoint_.rank(), "world")}));
+      if (mesh.size("world") == 1) continue;
+      // Parts share a name: a fabric has few tags.
+      parts.push_back(make_comms("part", part_group(mesh, endpoint_.rank(), ranks_)));
     }
     cuda::add_comm_kernels(table_, comms, parts);
     if (!world.sequence.empty()) {
