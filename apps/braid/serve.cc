@@ -152,7 +152,7 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--max-step-tokens,--max-num-batched-tokens", c.scheduler.max_step_tokens,
-                   "tokens of one step at most")
+                   "tokens of one step at most (with --sp: of a divided prompt as many as fit)")
       ->capture_default_str();
   command
       ->add_option("--max-step-ms", c.scheduler.max_step_ms,
@@ -211,6 +211,7 @@ void add_serve(CLI::App& app) {
   command->add_option("--settings", o->settings,
                       "a TOML file with values for these options, by their long names");
   add_parallel(*command, o->parallel);
+  add_sequence(*command, o->parallel);
   command->footer(
       "Examples:\n"
       "  braid serve -m model.gguf\n"
@@ -222,6 +223,9 @@ void add_serve(CLI::App& app) {
     require_between("--port", o->server.http.port, 0, 65535);
     require_between("--max-running", o->server.scheduler.max_running, 1, 4096);
     require_between("--max-step-tokens", o->server.scheduler.max_step_tokens, 1, kMostTokens);
+    if (command->count("--sp") > 0 && command->count("--max-step-tokens") == 0) {
+      o->server.scheduler.max_step_tokens = 0;  // as many as fit
+    }
     require_between("--max-model-len", o->server.engine.max_context, 0, kMostTokens);
     require_between("--max-waiting", o->server.scheduler.max_waiting, 1, 1 << 20);
     if (o->sampling != "auto" && o->sampling != "host") {

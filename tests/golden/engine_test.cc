@@ -165,17 +165,23 @@ TEST_F(EngineTest, RanksDividePromptsOfManyRequests) {
   const std::vector<Answer> want = engine_->generate_all(requests);
   const std::vector<double> scores = engine_->score(requests[0].prompt);
   struct Division {
-    SpMode mode;
+    std::optional<SpMode> mode;  // none: the engine's choice
     int ranks;
     int64_t own_prompt;  // longer prompts are divided; 0: the engine's choice, above all here
   };
   for (const auto& [mode, ranks, own] : {Division{SpMode::ring, 2, 0},
                                          {SpMode::ring, 3, 20},
                                          {SpMode::ulysses, 2, 1},
-                                         {SpMode::ring, 2, 1}}) {
-    SCOPED_TRACE(fmt::format("{} over {}, {} tokens", to_string(mode), ranks, own));
+                                         {SpMode::ring, 2, 1},
+                                         {{}, 4, 1}}) {
+    SCOPED_TRACE(
+        fmt::format("{} over {}, {} tokens", mode ? to_string(*mode) : "auto", ranks, own));
     config_.tp = ranks;
     config_.sp = SequenceParallel{.mode = mode};
+    if (!mode) {
+      config_.profile = load_profile("h200");
+      config_.profile->activations = DType::f32;
+    }
     limits_.scheduler.max_step_tokens = mode == SpMode::ring ? 0 : 128;
     limits_.scheduler.own_prompt = own;
     Engine divided(folder_.path().string(), config_, limits_);
