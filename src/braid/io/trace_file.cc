@@ -181,11 +181,18 @@ class TraceFile {
 
  private:
   bool line(std::string& text) {
-    if (!std::getline(file_, text)) {
-      if (file_.bad()) fail(ErrorCode::kResource, "cannot read the trace '{}'", path_);
-      return false;
-    }
+    using Traits = std::ifstream::traits_type;
+    text.clear();
+    std::streambuf& bytes = *file_.rdbuf();
+    int byte = bytes.sbumpc();
+    if (byte == Traits::eof()) return false;
     ++line_;
+    for (; byte != '\n' && byte != Traits::eof(); byte = bytes.sbumpc()) {
+      if (std::ssize(text) == kMostLineBytes) {
+        fail(ErrorCode::kMalformed, "{}: a line of more than {} bytes", where(), kMostLineBytes);
+      }
+      text += static_cast<char>(byte);
+    }
     if (text.ends_with('\r')) text.pop_back();
     return true;
   }

@@ -95,6 +95,22 @@ TEST(SimulatedPolicy, AStepLeavesRoomForKeysAsAnEngines) {
   EXPECT_GT(made(131072, 8192, 40).pages, made(131072, 0, 40).pages);
 }
 
+// No sequence is longer than the model's positions, or than --ctx.
+TEST(SimulatedPolicy, AModelsPositionsBoundASequence) {
+  TraceCluster c = cluster();
+  c.config = std::string(BRAID_TEST_DATA) + "/../configs/llama-3-8b.json";
+  const auto context = [&](TracePolicyKind kind) {
+    return simulate_policy(c, {.kind = kind, .step_tokens = 512, .keep = {}}).scheduler.max_context;
+  };
+  for (TracePolicyKind kind :
+       {TracePolicyKind::chunked, TracePolicyKind::sp, TracePolicyKind::sp_apart}) {
+    c.context = 0;
+    EXPECT_EQ(context(kind), 8192);
+    c.context = 4096;
+    EXPECT_EQ(context(kind), 4096);
+  }
+}
+
 TEST(SimulatedPolicy, RefusesByOption) {
   const auto expect = [](TraceCluster c, ErrorCode code, const std::string& text) {
     try {

@@ -111,6 +111,7 @@ TEST(TraceFile, RefusalsNameFileAndLine) {
            ",\"output_length\":" + out + more + "}\n";
   };
   refuse("", ":", "empty");
+  refuse(good + std::string(5 << 20, '7'), ":2:", "a line of more than 4194304 bytes");
   refuse("a,b\n", ":1:", "wanted a JSON object or the header");
   refuse(good + "{\"timestamp\":5,\"input_len", ":2:", "JSON");
   refuse(good + "[]\n", ":2:", "object");
