@@ -24,10 +24,28 @@ struct PromptOptions {
   bool json = false;
 };
 
-const std::vector<TableColumn> kColumns = {
-    {"prompt", true, 9}, {"ranks", true},         {"how", false, 54},   {"steps", true, 9},
-    {"ms", true, 10},    {"over one rank", true}, {"GB a rank", true},  {"weights", true},
-    {"keys", true},      {"KB a token", true},    {"ms a token", true}, {"", false}};
+// "8"; over several racks "8 (2x1x4)".
+std::string ranks_of(const Topology& topology) {
+  return topology.racks > 1 ? fmt::format("{} ({})", topology.ranks(), sizes_of(topology))
+                            : std::to_string(topology.ranks());
+}
+
+// Rows are printed as they come: widths are those of all ranks, whose degrees have most digits.
+std::vector<TableColumn> columns_for(const Topology& all) {
+  const std::string ranks = ranks_of(all);
+  return {{"prompt", true, 9},
+          {"ranks", true, std::max(ranks.size(), std::string_view("ranks").size())},
+          {"how", false, 53 + std::to_string(all.ranks()).size()},
+          {"steps", true, 9},
+          {"ms", true, 10},
+          {"over one rank", true},
+          {"GB a rank", true},
+          {"weights", true},
+          {"keys", true},
+          {"KB a token", true},
+          {"ms a token", true},
+          {"", false}};
+}
 
 std::string gb(double bytes) {
   return fmt::format("{:.1f}", 1e-9 * bytes);
@@ -45,27 +63,21 @@ std::string steps(const PromptCandidate& c) {
                                             : fmt::format("{} x {}", c.steps, c.rank_tokens);
 }
 
-// "8"; over several racks "8 (2x1x4)".
-std::string ranks_of(const PromptCandidate& c) {
-  return c.topology.racks > 1 ? fmt::format("{} ({})", c.ranks(), sizes_of(c.topology))
-                              : std::to_string(c.ranks());
-}
-
 // `note`: "taken", or why not.
-std::string row(const PromptPlan& plan, int64_t tokens, const PromptCandidate& c,
-                const std::string& note) {
+std::string row(const std::vector<TableColumn>& columns, const PromptPlan& plan, int64_t tokens,
+                const PromptCandidate& c, const std::string& note) {
   const double one = plan.candidates[0].seconds;
   const bool known = c.seconds > 0;
   return table_row(
-      kColumns, {std::to_string(tokens), ranks_of(c), c.name(), known ? steps(c) : "-",
-                 known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
-                 known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
-                 known ? gb(c.bytes.all()) : "-", known ? gb(c.bytes.weights) : "-",
-                 known ? gb(c.bytes.keys) : "-",
-                 known ? fmt::format("{:.0f}", 1e-3 * c.bytes.activations /
-                                                   static_cast<double>(rank_tokens(c, tokens)))
-                       : "-",
-                 c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note});
+      columns, {std::to_string(tokens), ranks_of(c.topology), c.name(), known ? steps(c) : "-",
+                known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
+                known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
+                known ? gb(c.bytes.all()) : "-", known ? gb(c.bytes.weights) : "-",
+                known ? gb(c.bytes.keys) : "-",
+                known ? fmt::format("{:.0f}", 1e-3 * c.bytes.activations /
+                                                  static_cast<double>(rank_tokens(c, tokens)))
+                      : "-",
+                c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note});
 }
 
 nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
@@ -95,7 +107,8 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
 
 void plan_prompts(const PromptOptions& o) {
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
-  if (!o.json) print(table_head(kColumns));
+  const std::vector<TableColumn> columns = columns_for(parse_topology(o.request.machines));
+  if (!o.json) print(table_head(columns));
   for (int64_t tokens : o.tokens) {
     PromptRequest request = o.request;
     request.tokens = tokens;
@@ -109,7 +122,7 @@ void plan_prompts(const PromptOptions& o) {
       const std::string note =
           fmt::format("{}{}{}", taken ? "taken" : c.refused, taken && decodes ? "; " : "",
                       decodes ? "least ms a token" : "");
-      if (taken || decodes || o.explain) print(row(plan, tokens, c, note));
+      if (taken || decodes || o.explain) print(row(columns, plan, tokens, c, note));
     }
   }
   if (o.json) print(json_text(report, 2) + "\n");

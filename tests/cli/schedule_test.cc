@@ -78,6 +78,12 @@ TEST_F(ScheduleCliTest, PlanSaysWhatGoesBetweenRacks) {
   const Outcome prompt =
       braid("plan prompt --config " + llama() + " --machines 2x1x1 --tokens 4096 --explain");
   EXPECT_THAT(prompt.out, HasSubstr("| 2 (2x1x1) | tokens divided, ring"));
+  // Columns line up: each row's second name begins where the head's does.
+  std::istringstream lines(prompt.out);
+  std::string head;
+  std::getline(lines, head);
+  const size_t how = head.find("| how");
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(line[how], '|') << line;
 }
 
 // Groups have a step each: without experts their ranks meet at the head alone, whose rows are

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "braid/backend/null/null_backend.h"
+#include "braid/base/clock.h"
 #include "braid/engine/absent_world.h"
 #include "braid/engine/cluster_kernels.h"
 #include "braid/engine/describe_cluster.h"
@@ -18,6 +19,16 @@ std::unique_ptr<KernelCatalog> kernels_of(const RunnerConfig& config, bool one_s
                             : cluster_kernels(describe_cluster(config), one_sided);
 }
 
+class CountingWorld : public AbsentWorld {
+ public:
+  using AbsentWorld::AbsentWorld;
+  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside) override {
+    ++plans;
+    return AbsentWorld::bind(std::move(planned), beside);
+  }
+  int64_t plans = 0;  // so far
+};
+
 }  // namespace
 
 struct PlannedTimes::Impl {
@@ -27,8 +38,23 @@ struct PlannedTimes::Impl {
         with_transfers(kernels.get()),
         world(c.device.cuda ? with_transfers.catalog() : *kernels, c.device.cuda),
         planner(make_step_planner(model, c, meshes, world)),
+        plans_ahead(c.device.cuda && meshes.empty()),
         batch(c.cache.page_size) {
     world.keep_plans();
+  }
+
+  // Seconds of a step, and of the planner if it makes the plan now.
+  template <class Prepare>
+  std::optional<double> prepared(const Prepare& prepare) {
+    const int64_t plans = world.plans;
+    const double begin = steady_seconds();
+    const PlannedStep step = prepare();
+    if (!step) return {};
+    const bool plans_now = world.plans > plans && !plans_ahead;
+    const double planning = plans_now ? steady_seconds() - begin : 0;
+    const double seconds = simulated(step);
+    planner->record();
+    return planning + seconds;
   }
 
   double simulated(const PlannedStep& step) {
@@ -72,8 +98,9 @@ struct PlannedTimes::Impl {
   const RunnerConfig config;
   const std::unique_ptr<KernelCatalog> kernels;
   const NullBackend with_transfers;
-  AbsentWorld world;
+  CountingWorld world;
   const std::unique_ptr<StepPlanner> planner;
+  const bool plans_ahead;  // Runner::step_queue has plans for all sizes before the first step
   Batch batch;
   std::vector<int32_t> ids;
   std::shared_ptr<const BoundForward> bound;  // of `plan`, the last step's
@@ -93,13 +120,10 @@ double PlannedTimes::seconds(std::span<const TimedRow> rows) {
     batch.add(impl_->ids, row.cached, row.pages, row.scored, row.group);
   }
   double seconds = 0;
-  while (const PlannedStep first = impl_->planner->prepare_first(batch)) {
-    seconds += impl_->simulated(first);
-    impl_->planner->record();
+  while (const auto first = impl_->prepared([&] { return impl_->planner->prepare_first(batch); })) {
+    seconds += *first;
   }
-  seconds += impl_->simulated(impl_->planner->prepare(batch));
-  impl_->planner->record();
-  return seconds;
+  return seconds + impl_->prepared([&] { return impl_->planner->prepare(batch); }).value();
 }
 
 }  // namespace braid

@@ -10,7 +10,8 @@ namespace braid {
 class StepPlanner;
 
 // Prices of a profile for an engine's steps: the engine's planner plans each step with the keys
-// where they lie, and the simulator runs the plan. Nothing is fitted to a run.
+// where they lie, and the simulator runs the plan. Nothing is fitted to a run. A step whose plan is
+// new waits for the planner, as in an engine that does not plan ahead: this time is measured here.
 class PlannedTimes final : public StepTimes {
  public:
   // Steps of a runner with this configuration, which has a profile; `model` outlives this. Fails as
