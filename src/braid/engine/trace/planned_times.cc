@@ -9,6 +9,7 @@
 #include "braid/engine/describe_cluster.h"
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/step_planners.h"
+#include "braid/engine/trace/chunk_attention.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -38,6 +39,8 @@ struct PlannedTimes::Impl {
         with_transfers(kernels.get()),
         world(c.device.cuda ? with_transfers.catalog() : *kernels, c.device.cuda),
         planner(make_step_planner(model, c, meshes, world)),
+        attention(model.config(), c.tp, c.cache.pages_per_sequence * c.cache.page_size,
+                  static_cast<int>(c.profile.value().units)),
         plans_ahead(c.device.cuda && meshes.empty()),
         batch(c.cache.page_size) {
     world.keep_plans();
@@ -100,6 +103,7 @@ struct PlannedTimes::Impl {
   const NullBackend with_transfers;
   CountingWorld world;
   const std::unique_ptr<StepPlanner> planner;
+  const ChunkAttention attention;
   const bool plans_ahead;  // Runner::step_queue has plans for all sizes before the first step
   Batch batch;
   std::vector<int32_t> ids;
@@ -123,7 +127,12 @@ double PlannedTimes::seconds(std::span<const TimedRow> rows) {
   while (const auto first = impl_->prepared([&] { return impl_->planner->prepare_first(batch); })) {
     seconds += *first;
   }
-  return seconds + impl_->prepared([&] { return impl_->planner->prepare(batch); }).value();
+  seconds += impl_->prepared([&] { return impl_->planner->prepare(batch); }).value();
+  if (!impl_->plans_ahead) return seconds;
+  for (const TimedRow& row : rows) {
+    seconds += impl_->attention.beyond(*impl_->config.profile, row.tokens, row.cached);
+  }
+  return seconds;
 }
 
 }  // namespace braid
