@@ -129,8 +129,8 @@ class Decoder {
     return conv(name + ".conv2", h, out, residual);
   }
 
-  // Twice the rows and columns, by a convolution of each frame; with `time` each frame twice, but
-  // for the first of an odd number.
+  // Twice the rows and columns, by a convolution of each frame; with `time` each result twice, but
+  // for the first of an odd number. conv3d could repeat frames itself, and would sum each twice.
   Frames upsample(const std::string& name, const Frames& p, bool time) {
     Frames y = p;
     y.height *= 2;

@@ -1,6 +1,8 @@
 #include "braid/ops/conv3d.h"
 
 #include <algorithm>
+
+#include "braid/base/math.h"
 #include "braid/ops/conv_reference.h"
 #include "braid/ops/rules.h"
 
@@ -11,8 +13,9 @@ constexpr std::string_view kOp = "conv3d";
 
 std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   const auto& a = attrs.as<Conv3dAttrs>();
-  BRAID_CHECK(in.size() == 5 && a.height > 0 && a.width > 0 && a.padding >= 0, "{} inputs",
-              in.size());
+  BRAID_CHECK(in.size() == 5 && a.height > 0 && a.width > 0 && a.padding >= 0 && a.stride > 0 &&
+                  a.upsample > 0 && a.frame_stride > 0 && a.frame_upsample > 0,
+              "{} inputs", in.size());
   const ValueType &x = in[0], &w = in[1], &before = in[4];
   const int64_t frame = a.height * a.width;
   require_rank(kOp, "x", x, 2);
@@ -22,15 +25,16 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
   require_dim(kOp, "w", w, 1, x.shape[1]);
   require_dim(kOp, "w", w, 3, (2 * a.padding) + 1);
   require_dim(kOp, "w", w, 4, (2 * a.padding) + 1);
-  if (x.shape[0] % frame != 0) {
+  if (x.shape[0] == 0 || x.shape[0] % frame != 0) {
     fail(ErrorCode::kInvalidArgument, "{}: x is {}, no whole frames of {}x{}", kOp, to_string(x),
          a.height, a.width);
   }
-  if (a.first_row < 0 || a.rows < 0 || a.first_row + a.out_height() > a.height) {
+  const int64_t all = a.out_size(a.height);
+  if (a.first_row < 0 || a.rows < 0 || a.first_row + a.out_height() > all) {
     fail(ErrorCode::kInvalidArgument, "{}: rows {} to {} of {}", kOp, a.first_row,
-         a.first_row + a.out_height(), a.height);
+         a.first_row + a.out_height(), all);
   }
-  const int64_t pixels = x.shape[0] / a.height * a.out_height();
+  const int64_t pixels = a.out_frames(x.shape[0] / frame) * a.out_height() * a.out_width();
   if (in[2].shape.rank() != 0) {
     require_rank(kOp, "bias", in[2], 1);
     require_dim(kOp, "bias", in[2], 0, w.shape[0]);
@@ -45,9 +49,10 @@ std::vector<ValueType> infer(const Attrs& attrs, TypeList in) {
     require_rank(kOp, "before", before, 2);
     require_dtype(kOp, "before", before, x.dtype);
     require_dim(kOp, "before", before, 1, x.shape[1]);
-    if (before.shape[0] % frame != 0 || before.shape[0] / frame < w.shape[2] - 1) {
+    if (before.shape[0] % frame != 0 ||
+        before.shape[0] / frame * a.frame_upsample < w.shape[2] - 1) {
       fail(ErrorCode::kInvalidArgument, "{}: before is {}, no {} whole frames of {}x{}", kOp,
-           to_string(before), w.shape[2] - 1, a.height, a.width);
+           to_string(before), ceil_div(w.shape[2] - 1, a.frame_upsample), a.height, a.width);
     }
   }
   return {{x.dtype, {pixels, w.shape[0]}, x.axis}};
@@ -75,18 +80,21 @@ void reference(const OpCall& call) {
   }
   const std::vector<float> bias = call.in[2].data ? load_row(call.in[2], 0) : std::vector<float>(O);
   for (int64_t pixel = 0; pixel < call.out[0].shape[0]; ++pixel) {
-    const int64_t line = pixel / a.width, column = pixel % a.width;
-    const int64_t t = line / a.out_height(), row = (line % a.out_height()) + a.first_row;
+    const int64_t line = pixel / a.out_width(), column = pixel % a.out_width();
+    const int64_t t = line / a.out_height(), row = line % a.out_height();
     std::vector<double> sums(bias.begin(), bias.end());
     for (int64_t kt = 0; kt < Kt; ++kt) {
-      const int64_t s = t + kt - (Kt - 1);
+      const int64_t s = (t * a.frame_stride) + kt - (Kt - 1);  // in u
       const bool earlier = s < 0 && before.data != nullptr;
-      const int64_t at = earlier ? (before.shape[0] / frame) + s : std::max<int64_t>(0, s);
+      const int64_t at = earlier ? (before.shape[0] / frame) - ceil_div(-s, a.frame_upsample)
+                                 : (std::max<int64_t>(0, s) + a.first_lacks()) / a.frame_upsample;
       for (int64_t ky = 0; ky < K; ++ky) {
         for (int64_t kx = 0; kx < K; ++kx) {
-          const int64_t v = row + ky - a.padding, u = column + kx - a.padding;
-          if (v < 0 || u < 0 || v >= a.height || u >= a.width) continue;
-          const auto from = load_row(earlier ? before : x, (((at * a.height) + v) * a.width) + u);
+          const int64_t v = (row * a.stride) + ky - a.padding_above(),
+                        u = (column * a.stride) + kx - a.padding;
+          if (v < 0 || u < 0 || v >= a.height * a.upsample || u >= a.width * a.upsample) continue;
+          const int64_t y = v / a.upsample, z = u / a.upsample;
+          const auto from = load_row(earlier ? before : x, (((at * a.height) + y) * a.width) + z);
           for (int64_t o = 0; o < O; ++o) {
             for (int64_t c = 0; c < C; ++c) {
               const int64_t tap = (((((o * C) + c) * Kt) + kt) * K + ky) * K + kx;

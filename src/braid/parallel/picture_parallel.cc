@@ -57,7 +57,7 @@ class RankPart {
 
   ValueId conv3d(const ops::Conv3dAttrs& attrs, const std::vector<ValueId>& in) {
     const int64_t taps = b_.type(in[1]).shape[3];
-    require_taps("conv3d", 1, taps, attrs.padding);
+    require_taps("conv3d", attrs.stride, taps, attrs.padding);
     ops::Conv3dAttrs local = attrs;
     local.height = own(attrs.height);
     ops::Conv3dInputs inputs{
@@ -68,8 +68,8 @@ class RankPart {
       if (in[4] != kNoValue) {
         inputs.before = with_halo(in[4], attrs.width, b_.type(in[4]).shape[0] / row);
       }
-      local.first_row = above();
-      local.rows = local.height;
+      local.first_row = above() * attrs.upsample;
+      local.rows = local.height * attrs.upsample;
       local.height += above() + below();
     }
     return ops::conv3d(b_, inputs, local);

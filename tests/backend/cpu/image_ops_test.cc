@@ -1,5 +1,6 @@
 // Convolution and group norm against their scalar references, through the kernel table.
 #include "backend/cpu/op_case.h"
+#include "braid/base/math.h"
 #include "braid/kernels/cpu/image/group_norm.h"
 #include "braid/ops/conv2d.h"
 #include "braid/ops/conv3d.h"
@@ -86,6 +87,40 @@ TEST(ImageOps, Conv3d) {
         }
       }
     }
+  }
+}
+
+// Strides and repeated pixels and frames, whose first may stand alone.
+TEST(ImageOps, Conv3dOfSteps) {
+  std::mt19937 random = seeded();
+  const auto pick = [&](std::initializer_list<int64_t> of) {
+    return *(of.begin() + std::uniform_int_distribution<size_t>(0, of.size() - 1)(random));
+  };
+  for (int round = 0; round < 80; ++round) {
+    ops::Conv3dAttrs a{.height = pick({1, 3, 8}),
+                       .width = pick({1, 2, 7, 17}),
+                       .stride = pick({1, 1, 2, 3}),
+                       .padding = pick({0, 1}),
+                       .upsample = pick({1, 2, 3}),
+                       .frame_stride = pick({1, 2, 3}),
+                       .frame_upsample = pick({1, 2, 3}),
+                       .first_once = pick({0, 1}) == 1,
+                       .silu = pick({0, 1}) == 1};
+    if (const int64_t all = a.out_size(a.height); all > 2 && pick({0, 1}) == 1) {
+      a.first_row = 1;
+      a.rows = all - 2;
+    }
+    const int64_t C = pick({3, 17, 40}), O = pick({1, 5, 33}), Kt = pick({1, 2, 3});
+    const int64_t K = (2 * a.padding) + 1, frame = a.height * a.width, frames = pick({1, 2, 5});
+    const int64_t before = pick({0, ceil_div(Kt - 1, a.frame_upsample), 3});
+    const int64_t pixels = a.out_frames(frames) * a.out_height() * a.out_width();
+    check({&ops::kConv3d,
+           Attrs::of(a),
+           {f32({frames * frame, C}), f32({O, C, Kt, K, K}), pick({0, 1}) == 1 ? f32({O}) : kAbsent,
+            pick({0, 1}) == 1 ? f32({pixels, O}) : kAbsent,
+            before == 0 ? kAbsent : f32({before * frame, C})},
+           2e-4},
+          static_cast<uint32_t>(random()));
   }
 }
 

@@ -72,6 +72,16 @@ TEST(ConvConfig, FramesArePictures) {
       frames_as_pictures({.height = 48, .width = 32, .padding = 1, .silu = true}, x.shape);
   EXPECT_EQ(a,
             (ops::Conv2dAttrs{.batch = 3, .height = 48, .width = 32, .padding = 1, .silu = true}));
+  // Frames twice but for the first, in pictures of four times the pixels; every second row.
+  const ops::Conv2dAttrs twice = frames_as_pictures(
+      {.height = 48, .width = 32, .upsample = 2, .frame_upsample = 2, .first_once = true}, x.shape);
+  EXPECT_EQ(twice, (ops::Conv2dAttrs{.batch = 5, .height = 48, .width = 32, .upsample = 2}));
+  const ops::Conv2dAttrs half = frames_as_pictures(
+      {.height = 48, .width = 32, .stride = 2, .padding = 1, .frame_stride = 2}, x.shape);
+  EXPECT_EQ(half,
+            (ops::Conv2dAttrs{.batch = 2, .height = 48, .width = 32, .stride = 2, .padding = 1}));
+  EXPECT_EQ(choose(conv_desc(half, x, {DType::bf16, {128, 256, 3, 3, 3}}), {}).kernel,
+            ConvKernel::mma);
   const ConvDesc d = conv_desc(a, x, {DType::bf16, {128, 256, 3, 3, 3}});
   EXPECT_EQ(to_string(d), "bf16 4608 x 128, 27 x 256");
   EXPECT_EQ(choose(d, {}).kernel, ConvKernel::wgmma);

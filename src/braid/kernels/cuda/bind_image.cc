@@ -38,6 +38,18 @@ ops::Conv2dAttrs attrs_of(const Op& op, const Shape& x) {
   return frames_as_pictures(op.attrs.as<ops::Conv3dAttrs>(), x);
 }
 
+// What a launch of the op has whatever the operands' places.
+Conv2dParams params_of(const Op& op, const Shape& x, const Shape& w) {
+  Conv2dParams p{.kernel_height = w[-2], .kernel_width = w[-1], .attrs = attrs_of(op, x)};
+  if (op.def == &ops::kConv2d) return p;
+  const auto& a = op.attrs.as<ops::Conv3dAttrs>();
+  p.kernel_frames = w[2];
+  p.frame_stride = a.frame_stride;
+  p.frame_upsample = a.frame_upsample;
+  p.first_lacks = a.first_lacks();
+  return p;
+}
+
 ConvDevice conv_device(const DeviceInfo& device) {
   return {.compute_capability = device.compute_capability, .num_sms = device.num_sms};
 }
@@ -45,26 +57,20 @@ ConvDevice conv_device(const DeviceInfo& device) {
 BoundKernel bind_conv(const LaunchArgs& args, PackedWeights& weights) {
   const OpCall& call = args.call;
   const TensorView &x = call.in[0], &w = call.in[1];
-  const ops::Conv2dAttrs attrs = attrs_of(*call.op, x.shape);
-  const ConvConfig config =
-      choose(conv_desc(attrs, {x.dtype, x.shape}, {w.dtype, w.shape}), conv_device(args.device));
-  const int64_t kernel_frames = w.shape.rank() == 5 ? w.shape[2] : 1;
-  load_conv2d(x.dtype, config, kernel_frames > 1);
-  return [&call, attrs, config, kernel_frames, num_sms = args.device.num_sms,
-          packed = weights.get(args)](const LaunchContext& context) {
-    const Shape& w = call.in[1].shape;
-    conv2d({.x = call.in[0],
-            .before = call.in.size() > 4 ? call.in[4] : TensorView(),
-            .w = packed,
-            .kernel_frames = kernel_frames,
-            .kernel_height = w[-2],
-            .kernel_width = w[-1],
-            .bias = call.in[2],
-            .residual = call.in[3],
-            .y = call.out[0],
-            .attrs = attrs,
-            .num_sms = num_sms},
-           config, context);
+  Conv2dParams fixed = params_of(*call.op, x.shape, w.shape);
+  const ConvConfig config = choose(conv_desc(fixed.attrs, {x.dtype, x.shape}, {w.dtype, w.shape}),
+                                   conv_device(args.device));
+  load_conv2d(x.dtype, config, fixed.joins_frames());
+  fixed.num_sms = args.device.num_sms;
+  fixed.w = weights.get(args);
+  return [&call, config, fixed](const LaunchContext& context) {
+    Conv2dParams p = fixed;
+    p.x = call.in[0];
+    if (call.in.size() > 4) p.before = call.in[4];
+    p.bias = call.in[2];
+    p.residual = call.in[3];
+    p.y = call.out[0];
+    conv2d(p, config, context);
   };
 }
 

@@ -19,7 +19,7 @@ struct Conv2dParams {
   float* y = nullptr;               // the same shape; may be the residual, not x
   const float* before = nullptr;    // [before_frames * H * W, C], frames before x, or null
   int64_t before_frames = 0;
-  int64_t batch = 0;   // B, or frames
+  int64_t batch = 0;   // B, or frames of y
   int64_t height = 0;  // H
   int64_t width = 0;   // W
   int64_t out_height = 0;
@@ -28,6 +28,9 @@ struct Conv2dParams {
   int64_t padding = 0;        // of the columns
   int64_t padding_above = 0;  // the first tap of y's first row; negative: rows of x before it
   int64_t upsample = 1;
+  int64_t frame_stride = 1;  // the frames' as of ops/conv3d.h
+  int64_t frame_upsample = 1;
+  int64_t first_lacks = 0;
   bool silu = false;
 };
 

@@ -20,6 +20,7 @@ struct Args {
   float* y;
   int64_t height, width, out_height, out_width, stride, padding, padding_above, upsample;
   int64_t channels, outputs, kernel_frames, kernel_height, kernel_width, before_frames;
+  int64_t frame_stride, frame_upsample, first_lacks;
   bool silu;
   const float* weights;  // packed, [panels][taps][C][panel]
   float* pixels;         // [kTiles][C / kChannelBlock][tile][kChannelBlock]: a tap's

@@ -19,11 +19,13 @@ BRAID_INLINE const float* source(const Args& p, int64_t pixel, int64_t kt, int64
   const int64_t row = line % p.out_height, picture = line / p.out_height;
   const int64_t v = row * p.stride + ky - p.padding_above, u = column * p.stride + kx - p.padding;
   if (v < 0 || u < 0 || v >= p.height * p.upsample || u >= p.width * p.upsample) return nullptr;
-  int64_t from = picture + kt - (p.kernel_frames - 1);
+  int64_t from = picture * p.frame_stride + kt - (p.kernel_frames - 1);
   const float* frames = p.x;
-  if (from < 0) {
-    frames = p.before ? p.before : p.x;
-    from = p.before ? from + p.before_frames : 0;
+  if (from < 0 && p.before) {
+    frames = p.before;
+    from = p.before_frames - 1 - (-1 - from) / p.frame_upsample;
+  } else {
+    from = ((from < 0 ? 0 : from) + p.first_lacks) / p.frame_upsample;
   }
   return frames + ((from * p.height + v / p.upsample) * p.width + u / p.upsample) * p.channels;
 }

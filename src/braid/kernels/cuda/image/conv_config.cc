@@ -22,10 +22,12 @@ ConvDesc conv_desc(const ops::Conv2dAttrs& a, const ValueType& x, const ValueTyp
 }
 
 ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& a, const Shape& x) {
-  return {.batch = x[0] / (a.height * a.width),
+  return {.batch = a.out_frames(x[0] / (a.height * a.width)),
           .height = a.height,
           .width = a.width,
+          .stride = a.stride,
           .padding = a.padding,
+          .upsample = a.upsample,
           .first_row = a.first_row,
           .rows = a.rows,
           .silu = a.silu};

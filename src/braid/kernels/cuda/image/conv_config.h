@@ -47,7 +47,7 @@ struct ConvConfig {
 
 ConvDesc conv_desc(const ops::Conv2dAttrs& attrs, const ValueType& x, const ValueType& w);
 
-// A causal convolution's frames as pictures for a plain convolution.
+// A causal convolution's frames as pictures for a plain convolution; the batch is y's frames.
 ops::Conv2dAttrs frames_as_pictures(const ops::Conv3dAttrs& attrs, const Shape& x);
 
 // Tensor cores for bf16 pictures whose channels are whole blocks of K; else f32 sums. Fails with

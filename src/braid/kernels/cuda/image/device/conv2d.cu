@@ -181,10 +181,10 @@ bool is_mma(const ConvConfig& c) {
 
 }  // namespace
 
-void load_conv2d(DType dtype, const ConvConfig& config, bool frames) {
+void load_conv2d(DType dtype, const ConvConfig& config, bool joins_frames) {
   if (config.kernel == ConvKernel::wgmma) return load_conv_hopper(config.block_n);
   if (config.kernel == ConvKernel::mma) {
-    return allow_shared_memory(frames ? mma_kernel<true> : mma_kernel<false>, kMmaBytes);
+    return allow_shared_memory(joins_frames ? mma_kernel<true> : mma_kernel<false>, kMmaBytes);
   }
   dtype == DType::f32 ? load_kernel(plain_kernel<float>) : load_kernel(plain_kernel<__nv_bfloat16>);
 }
@@ -208,6 +208,7 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
                      .out_width = to_int(out_width),
                      .channels = to_int(p.x.cols()),
                      .out = to_int(p.y.cols()),
+                     .frames = to_int(p.x.rows() / frame),
                      .before_frames = to_int(p.before.data ? p.before.rows() / frame : 0),
                      .kernel_frames = to_int(p.kernel_frames),
                      .kernel_height = to_int(p.kernel_height),
@@ -217,6 +218,9 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
                      .padding = to_int(a.padding),
                      .padding_above = to_int(a.padding_above()),
                      .upsample = to_int(a.upsample),
+                     .frame_stride = to_int(p.frame_stride),
+                     .frame_upsample = to_int(p.frame_upsample),
+                     .first_lacks = to_int(p.first_lacks),
                      .silu = a.silu};
   if (args.pixels == 0) return;
   const bool bf16_blocks = p.x.dtype == DType::bf16 && args.channels % kK == 0;
@@ -229,7 +233,7 @@ void conv2d(const Conv2dParams& p, const ConvConfig& config, const LaunchContext
   const dim3 grid(static_cast<unsigned>(ceil_div(args.pixels, int64_t{config.block_m})),
                   static_cast<unsigned>(ceil_div(p.y.cols(), int64_t{config.block_n})));
   if (config.kernel == ConvKernel::mma) {
-    return launch_kernel(context, p.kernel_frames > 1 ? mma_kernel<true> : mma_kernel<false>, grid,
+    return launch_kernel(context, p.joins_frames() ? mma_kernel<true> : mma_kernel<false>, grid,
                          dim3(kThreads), kMmaBytes, args);
   }
   p.x.dtype == DType::f32

@@ -12,15 +12,19 @@ struct Conv2dParams {
   TensorView before;        // as x [Tb * H * W, C], frames before x, or absent
   const void* w = nullptr;  // as x [O, kt, kh, kw, C]: of pack_conv_weights
   int64_t kernel_frames = 1, kernel_height = 0, kernel_width = 0;
-  TensorView bias;      // f32, f16 or bf16 [O], or absent
+  int64_t frame_stride = 1, frame_upsample = 1, first_lacks = 0;  // as of ops/conv3d.h
+  TensorView bias;                                                // f32, f16 or bf16 [O], or absent
   TensorView residual;  // as x [B * Hout * Wout, O], or absent
   TensorView y;         // as x
   ops::Conv2dAttrs attrs;
   int num_sms = 0;
+
+  // Whether pictures of y are not pictures of x, one by one.
+  bool joins_frames() const { return kernel_frames > 1 || frame_stride > 1 || frame_upsample > 1; }
 };
 
-// Loads the kernel and allows it its shared memory; once, outside capture. `frames`: for conv3d.
-void load_conv2d(DType dtype, const ConvConfig& config, bool frames);
+// Loads the kernel and allows it its shared memory; once, outside capture.
+void load_conv2d(DType dtype, const ConvConfig& config, bool joins_frames);
 
 // Fails with kUnsupported where no kernel has the config.
 void conv2d(const Conv2dParams& params, const ConvConfig& config, const LaunchContext& context);

@@ -18,10 +18,12 @@ struct ConvArgs {
   int height, width;     // of x
   int out_height, out_width;
   int channels, out;  // C, O
+  int frames;         // of x, or pictures
   int before_frames;  // Tb
   int kernel_frames, kernel_height, kernel_width;
   int k;  // kt * kh * kw * C
   int stride, padding, padding_above, upsample;
+  int frame_stride, frame_upsample, first_lacks;
   bool silu;
 };
 
@@ -44,8 +46,22 @@ __device__ inline ConvWindow window_of(const ConvArgs& a, int64_t pixel) {
           static_cast<int>(p - row * width) * a.stride - a.padding};
 }
 
-// The pixel under a tap, in x or in the frames before x; null outside of the picture. Without
-// frames before x, the first frame stands for them.
+struct ConvFrame {
+  bool before;  // of the frames before x, or of x
+  int at;
+};
+
+// The frame under a tap of y's frame `t`. Without frames before x the first frame stands for them.
+__device__ inline ConvFrame source_frame(const ConvArgs& a, int t, int tap) {
+  const int s = t * a.frame_stride + tap - (a.kernel_frames - 1), up = a.frame_upsample;
+  if (s < 0 && a.before != nullptr) {
+    return {true, a.before_frames - 1 - (up == 1 ? -1 - s : (-1 - s) / up)};
+  }
+  const int at = max(s, 0) + a.first_lacks;
+  return {false, up == 1 ? at : at / up};
+}
+
+// The pixel under a tap, in x or in the frames before x; null outside of the picture.
 template <bool kFrames, class T>
 __device__ inline const T* source(const ConvArgs& a, const ConvWindow& w, const ConvTap& tap) {
   const int y = w.y + tap.y, x = w.x + tap.x;
@@ -55,12 +71,9 @@ __device__ inline const T* source(const ConvArgs& a, const ConvWindow& w, const 
   const void* from = a.x;
   int picture = w.picture;
   if constexpr (kFrames) {
-    picture += tap.frame - (a.kernel_frames - 1);
-    if (picture < 0 && a.before != nullptr) {
-      from = a.before;
-      picture += a.before_frames;
-    }
-    picture = max(picture, 0);
+    const ConvFrame frame = source_frame(a, picture, tap.frame);
+    if (frame.before) from = a.before;
+    picture = frame.at;
   }
   const int up = a.upsample;
   const int row = up == 1 ? y : up == 2 ? y >> 1 : y / up;

@@ -130,10 +130,8 @@ __device__ inline void produce(const HopperArgs& h, HopperSmem<kN>& s, int rank)
     for (int c = 0; c < a.channels; c += kK) {
       int k = c;
       for (int frame = 0; frame < a.kernel_frames; ++frame) {
-        const CUtensorMap* pictures = &h.x;
-        int picture = tile.picture + frame - (a.kernel_frames - 1);
-        if (picture < 0 && a.before != nullptr) pictures = &h.before, picture += a.before_frames;
-        picture = max(picture, 0);
+        const auto [before, picture] = source_frame(a, tile.picture, frame);
+        const CUtensorMap* pictures = before ? &h.before : &h.x;
         Source y = top;
         for (int ky = 0; ky < a.kernel_height; ++ky, y.next(up)) {
           Source x = left;
@@ -344,7 +342,7 @@ void conv_hopper(const ConvArgs& args, int num_sms, const ConvConfig& c,
   h.reads_ahead = h.wide && args.residual != nullptr && args.upsample == 1;
   h.pictures = static_cast<int>(args.pixels / (int64_t{args.out_height} * args.out_width));
   h.x = h.before =
-      pictures_map(args.x, h.pictures, args.height, args.width, args.channels, own_rows, columns);
+      pictures_map(args.x, args.frames, args.height, args.width, args.channels, own_rows, columns);
   if (args.before) {
     h.before = pictures_map(args.before, args.before_frames, args.height, args.width, args.channels,
                             own_rows, columns);
