@@ -138,6 +138,7 @@ void add_bench_image(CLI::App& bench) {
       "--figure 7");
   command->callback([o, &bench] {
     require_no_options(bench, "image");
+    require_one_process(o->job, "bench image");
     bench_image(*o);
   });
 }

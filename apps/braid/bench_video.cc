@@ -178,6 +178,7 @@ void add_bench_video(CLI::App& bench) {
       "--machines 4x8 --figure 7 --heads 24");
   command->callback([o, &bench] {
     require_no_options(bench, "video");
+    require_one_process(o->job, "bench video");
     bench_video(*o);
   });
 }

@@ -112,13 +112,17 @@ std::exception_ptr first_error(const job::Job& job, const std::exception_ptr& ow
 
 }  // namespace
 
-void add_job(CLI::App& command, JobOptions& o) {
+void add_job_source(CLI::App& command, JobOptions& o) {
   command
       .add_option("--job", o.job,
                   "who started several processes as one job: auto, pmix (srun --mpi=pmix, mpirun), "
                   "mpi, env (torchrun's variables, LeaderWorkerSet) or none")
       ->capture_default_str()
       ->group(kRanks);
+}
+
+void add_job(CLI::App& command, JobOptions& o) {
+  add_job_source(command, o);
   command
       .add_option("--job-timeout", o.timeout,
                   "seconds after which a silent process of a job has failed")

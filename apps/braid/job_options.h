@@ -18,6 +18,9 @@ struct JobOptions {
 // --job, --job-timeout, --log-dir.
 void add_job(CLI::App& command, JobOptions& options);
 
+// --job alone, for commands in a single process.
+void add_job_source(CLI::App& command, JobOptions& options);
+
 // An error already reported; the program exits with its status.
 struct JobEnded {
   int status = 1;

@@ -78,6 +78,7 @@ void PictureOptions::add_to(CLI::App& command) {
   command.add_option("--ranks", ranks, "with --sp: ranks (default: one for each GPU of --device)")
       ->group(kRanks);
   degrees.add_to(command, "with --sp: ");
+  add_job_source(command, job);
   command
       .add_option("--machines", machines,
                   "with --sp: [RACKSx]MACHINESxDEVICES in place of --ranks; machines are emulated")
@@ -96,6 +97,7 @@ void PictureOptions::add_to(CLI::App& command) {
 }
 
 void PictureOptions::check() const {
+  require_one_process(job, what);
   if (folder.empty() == random_weights.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "{} needs a model: -m FOLDER, or --random-weights FILE for measurements", what);

@@ -11,6 +11,7 @@
 #include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/io/media/png.h"
+#include "braid/job_options.h"
 #include "braid/progress.h"
 #include "braid/sequence_options.h"
 
@@ -40,6 +41,7 @@ struct PictureOptions {
   std::optional<int> cfg_ranks;
   double link_gbps = 0, link_us = 0;
   DegreeOptions degrees;
+  JobOptions job;
 
   void add_to(CLI::App& command);
   // Fails with kInvalidArgument, naming the option.

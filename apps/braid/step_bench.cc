@@ -258,6 +258,7 @@ void StepBenchOptions::add_to(CLI::App& command, const std::string& example) {
       ->capture_default_str();
   command.add_option("--ranks", ranks, "ranks (default: one for each GPU of --device)");
   degrees.add_to(command, "");
+  add_job_source(command, job);
   command.add_option("--schedule", schedule, "a strategy")->capture_default_str();
   command.add_option("--machines", machines,
                      "[RACKSx]MACHINESxDEVICES in place of --ranks; machines are emulated");

@@ -10,6 +10,7 @@
 #include "braid/engine/diffusion/network.h"
 #include "braid/engine/profile_choice.h"
 #include "braid/figures.h"
+#include "braid/job_options.h"
 #include "braid/sequence_options.h"
 
 // Times a network's steps on a single rank and over ranks, beside the simulator's prediction.
@@ -26,6 +27,7 @@ struct StepBenchOptions {
   bool json = false;
   int cfg_ranks = 0;  // of a simulation: groups that compute both passes of guidance; 0: one pass
   DegreeOptions degrees;
+  JobOptions job;
 
   // `example` is a file of weights' shapes.
   void add_to(CLI::App& command, const std::string& example);

@@ -95,6 +95,16 @@ TEST_F(JobCliTest, WrongUsageIsSaidOnce) {
                      "links between the 2 processes of a job are real");
   expect_job_refused(2, {"run --no-such-option"}, "--no-such-option");
   expect_job_refused(2, {"serve -m " + gguf()}, "serve runs in one process so far");
+  const std::string pipelines = "-m " BRAID_TINY_PIPELINES;
+  expect_job_refused(2, {"image -p x " + pipelines + "/guided"},
+                     "image runs in one process so far");
+  expect_job_refused(2, {"video -p x --sp ring --ranks 2 " + pipelines + "/video"},
+                     "video runs in one process so far");
+  const std::string shape = " --random-weights " BRAID_SOURCE_DIR "/configs/";
+  expect_job_refused(2, {"bench image" + shape + "flux-1-dev.json"},
+                     "bench image runs in one process so far");
+  expect_job_refused(2, {"bench video" + shape + "cogvideox-2b.json"},
+                     "bench video runs in one process so far");
 }
 
 TEST_F(JobCliTest, HostsThatCannotCarryBytesAreNamed) {
