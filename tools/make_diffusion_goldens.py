@@ -57,6 +57,15 @@ CASES = [
      "width": 20, "height": 12, "steps": 2, "guidance": 0.0, "seeds": [1, 2], "text": 256},
 ]
 
+# Pictures of the committed demo model.
+DEMO_CASES = [
+    {"prompts": ["a big red circle on the left in the gray background"], "width": 64, "height": 64,
+     "steps": 20, "guidance": 0.0, "seeds": [0], "text": 16},
+    {"prompts": ["a small yellow triangle on the right in the black background",
+                 "a big blue square in the middle in the white background"], "width": 48,
+     "height": 32, "steps": 8, "guidance": 0.0, "seeds": [5, 6], "text": 256},
+]
+
 
 @contextlib.contextmanager
 def pipelines():
@@ -97,6 +106,18 @@ def run_case(pipe, case):
             "clip_ids": clip_ids.to(torch.int32), "t5_ids": t5_ids.to(torch.int32),
             "sigmas": pipe.scheduler.sigmas.clone(),
             "pixels": torch.from_numpy((image * 255).round().astype(np.int32))}
+
+
+def demo_pictures():
+    """The demo model in diffusers' own pipeline, opened from its folder as it is committed."""
+    pipe = FluxPipeline.from_pretrained(ROOT.parents[2] / "models" / "demo-image",
+                                        torch_dtype=torch.float32)
+    out = {}
+    for i, case in enumerate(DEMO_CASES):
+        made = run_case(pipe, case)
+        out[f"latents.{i}"] = made["latents"][-1]  # the last step's
+        out[f"pixels.{i}"] = made["pixels"]
+    return out
 
 
 def relative_rms(got, want):
@@ -308,6 +329,9 @@ def main():
         if options.only in name:
             (ROOT / name).write_text(compact(make()))
     (ROOT / "cases.json").write_text(compact(CASES))
+    (ROOT / "demo_cases.json").write_text(compact(DEMO_CASES))
+    if options.only in "demo.safetensors":
+        save_file({k: v.contiguous() for k, v in demo_pictures().items()}, ROOT / "demo.safetensors")
     if options.only in "video_autoencoder.safetensors":
         save_file({k: v.contiguous() for k, v in run_video_autoencoder().items()},
                   ROOT / "video_autoencoder.safetensors")
