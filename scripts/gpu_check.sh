@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Checks and measures Braid on a machine with GPUs: scripts/gpu_check.sh [unit|dist|bench|sanitize|all]
-# The parts of bench (kernels, models, pairs, peers) and of sanitize (memcheck, racecheck) can be asked for alone.
+# Checks and measures Braid on a machine with GPUs: scripts/gpu_check.sh [unit|dist|bench|pictures|sanitize|all]
+# The parts of bench (kernels, models, pairs, peers), of pictures (image, one_gpu, encode, large, several, video,
+# figures, picture_peers) and of sanitize (memcheck, racecheck) can be asked for alone. A part of pictures ends within
+# ten minutes.
 # GTEST_TOTAL_SHARDS and GTEST_SHARD_INDEX divide unit and dist over several GPUs.
 #   unit      every kernel against its reference, whole models against their goldens, on one GPU
 #   dist      collectives and models over several ranks, which share where there are too few GPUs
 #   bench     tables of the kernels and of whole models, with ratios measured in the same run
+#   pictures  images and videos: exact on one GPU, at full size, whole jobs, 4096 x 4096, several GPUs, figures, peers
 #   sanitize  compute-sanitizer's memcheck and racecheck over small sizes
 # BRAID_BUILD names the folder of the binaries (default build/release; built there if they are missing),
 # BRAID_OUT that of the logs and JSON results (default gpu_check), BRAID_TEST_MODEL the demo model.
@@ -32,6 +35,7 @@ if [ "$gpus" -eq 0 ]; then
   exit 1
 fi
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sort | uniq -c
+card="$gpus x $(nvidia-smi --query-gpu=name --format=csv,noheader | sort -u | paste -sd+)"
 
 # What a log of GoogleTest says of passed and skipped tests.
 tests_of() {
@@ -40,10 +44,14 @@ tests_of() {
 
 # run NAME COMMAND...: its output into a log, one line here.
 run() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS seconds=$limit
   shift
-  if timeout "$limit" "$@" >"$out/$name.log" 2>&1; then
-    echo "ok    $name ($((SECONDS - start)) s)$(tests_of "$out/$name.log")"
+  [ "$((part_end - SECONDS))" -lt "$seconds" ] && seconds=$((part_end - SECONDS))
+  if [ "$seconds" -le 0 ]; then
+    echo "FAIL  $name: the part's ten minutes are over"
+    failed+=("$name")
+  elif timeout "$seconds" "$@" >"$out/$name.log" 2>&1; then
+    echo "ok    $name ($((SECONDS - start)) s, $card)$(tests_of "$out/$name.log")"
     if [ -z "${GTEST_TOTAL_SHARDS:-}" ] && grep -q '^\[==========\] 0 tests' "$out/$name.log"; then
       echo "FAIL  $name: its filter names no test"
       failed+=("$name")
@@ -53,6 +61,14 @@ run() {
     tail -5 "$out/$name.log"
     failed+=("$name")
   fi
+}
+part_end=1000000000
+# part NAME: runs it within ten minutes, its numbers behind the card's name.
+part() {
+  echo "== $1, $card"
+  part_end=$((SECONDS + 600))
+  "$1"
+  part_end=1000000000
 }
 # table NAME COMMAND...: as run, and shows what it printed.
 table() {
@@ -99,8 +115,6 @@ kernels() {
   done
   table bench_gemm "$bin/bench_cuda_gemm" --json "$out/gemm.json"
   table bench_experts "$bin/bench_cuda_experts"
-  table bench_flux "$bin/bench_cuda_flux" configs/flux-1-dev.json --size 1024 --size 2048 --decode 1024 \
-    --velocity "$out/velocity.f32"
 }
 
 models() {
@@ -114,10 +128,6 @@ models() {
     table "prefill_$family" "$bin/braid" bench "${shape[@]}" "configs/$family.json" -p 8192 -n 0
   done
   table prefill_8b "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json -p 8192 -n 0
-  table steps_flux "$bin/braid" bench image --random-weights configs/flux-1-dev.json --device cuda:0 \
-    --size 1024,2048 --decode -r 3
-  table steps_cogvideox "$bin/braid" bench video --random-weights configs/cogvideox-5b.json --device cuda:0 \
-    --decode -r 3
 }
 
 pairs() { # what takes two GPUs
@@ -130,14 +140,80 @@ pairs() { # what takes two GPUs
     table "prefill_8b_$mode" "$bin/braid" bench "${shape[@]}" configs/llama-3-8b.json --device cuda:0,1 --sp "$mode" \
       -p 32768 -n 0
   done
-  table steps_flux_sp "$bin/braid" bench image --random-weights configs/flux-1-dev.json --device cuda:0,1 \
-    --size 1024,2048 --sp all --decode -r 3
-  table steps_cogvideox_sp "$bin/braid" bench video --random-weights configs/cogvideox-5b.json --device cuda:0,1 \
-    --sp ring,ulysses --decode -r 3
 }
 
-peers() {
+flux=(--random-weights configs/flux-1-dev.json)
+cogvideox=(--random-weights configs/cogvideox-5b.json)
+devices() { # all GPUs, at most four
+  seq -s, 0 $((gpus < 4 ? gpus - 1 : 3)) | sed 's/^/cuda:/'
+}
+
+image() { # one image beside diffusers' goldens, and the demo model's picture
+  run test_image "$bin/test_golden_cuda" --gtest_brief=1 \
+    --gtest_filter='*CudaDiffusion.*:CudaDiffusionRandom.*:CudaAutoencoder.*:CudaMemory.*:CudaNoise.*:*FullWidthOnGpu*'
+  run demo_image "$bin/braid" image -m models/demo-image --device cuda:0 --size 64 --steps 20 --text-tokens 16 --seed 0 \
+    -p 'a big red circle on the left in the gray background' -o "$out/demo.png"
+}
+
+one_gpu() { # the 12B model: steps, decoding, what kernels take, the first image of a size
+  table steps_flux "$bin/braid" bench image "${flux[@]}" --device cuda:0 --size 1024,2048 --decode -r 3
+  table bench_flux "$bin/bench_cuda_flux" "${flux[1]}" --size 1024 --size 2048 --decode 1024 --velocity "$out/velocity.f32"
+  job one_image "${flux[@]}" --size 1024 -n 2
+}
+
+# job NAME OPTIONS...: a picture with default settings; times beside its steps.
+job() {
+  local name=$1
+  shift
+  run "$name" "$bin/braid" image --device cuda:0 --seed 1 -p 'a red box on the sea' -o "$out/$name.png" --json "$@"
+  python3 tools/picture_shares.py "$out/$name.log" || failed+=("$name: shares")
+}
+
+encode() { # a whole job with text encoders of full size, 36 GB of a temporary folder
+  local folder
+  folder=$(mktemp -d)
+  run full_size_folder python3 tools/make_full_size_pipeline.py "$folder/flux"
+  job whole_image -m "$folder/flux" -n 3
+  job whole_image_cpu -m "$folder/flux" --text-encoder cpu
+  rm -rf "$folder"
+}
+
+large() { # exact beside the resident transformer
+  job image_4096 "${flux[@]}" --size 4096 --steps 2
+}
+
+several() {
+  run test_image_ranks "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter='*CudaDiffusionRanks*'
+  [ "$gpus" -ge 2 ] || return 0
+  table steps_flux_sp "$bin/braid" bench image "${flux[@]}" --device "$(devices)" --size 1024,2048 --sp all --decode -r 3
+}
+
+video() {
+  run test_video "$bin/test_golden_cuda" --gtest_brief=1 --gtest_filter='*CudaVideo*:*CudaCogVideoX*'
+  table steps_cogvideox "$bin/braid" bench video "${cogvideox[@]}" --device cuda:0 --decode -r 3
+  [ "$gpus" -ge 2 ] || return 0
+  table steps_cogvideox_sp "$bin/braid" bench video "${cogvideox[@]}" --device "$(devices)" --sp ring,ulysses --decode -r 3
+}
+
+figures() { # of the paper, by parts of a step, GPUs as machines
+  local figure links
+  table figure_12 "$bin/braid" bench image "${flux[@]}" --device cuda:0 -r 3 --figure 12
+  [ "$gpus" -ge 2 ] || return 0
+  local places=(--device "$(devices)" --machines "$((gpus < 4 ? gpus : 4))x1" -r 3 --warm-ups 1)
+  for links in 12.5 25; do
+    for figure in 7 8 10; do
+      table "figure_${figure}_image_$links" "$bin/braid" bench image "${flux[@]}" "${places[@]}" --link-gbps "$links" \
+        --figure "$figure" --blocks 4
+    done
+    table "figure_7_video_$links" "$bin/braid" bench video "${cogvideox[@]}" "${places[@]}" --link-gbps "$links" \
+      --figure 7 --blocks 1 --heads 24
+  done
+  table figure_9 "$bin/braid" bench image "${flux[@]}" "${places[@]}" --link-gbps 12.5 --figure 9
+}
+
+picture_peers() {
   if python3 -c 'import diffusers' 2>/dev/null; then
+    [ -e "$out/velocity.f32" ] || run velocity "$bin/bench_cuda_flux" "${flux[1]}" --size 1024 --velocity "$out/velocity.f32"
     run peer_flux python3 tools/bench_image_torch.py configs/flux-1-dev.json --size 1024 --size 2048 --compile \
       --velocity "$out/velocity.f32"
     local pixels
@@ -148,7 +224,14 @@ peers() {
       --pixels "$pixels/flux" --f32
     rm -rf "$pixels"
     grep -hE '^([0-9]+ x|step|decode|difference)' "$out/peer_flux.log" "$out/peer_flux_decoder.log" || true
+    [ "$gpus" -ge 2 ] || return 0
+    run peer_flux_sp python3 tools/bench_image_sp_torch.py configs/flux-1-dev.json --ranks 2 --size 1024,2048 \
+      --case diffusers:ulysses,diffusers:ulysses:compile:1024 --seconds 240
+    grep -E ' ms' "$out/peer_flux_sp.log" || true
   fi
+}
+
+peers() {
   if python3 -c 'import torch' 2>/dev/null; then
     table peer_torch python3 tools/bench_torch.py --config configs/llama-2-7b.json --limits --batch 1 16 32
     table peer_torch_prefill python3 tools/bench_torch.py --config configs/llama-3-8b.json --batch --prefill 8192
@@ -197,16 +280,25 @@ sanitize() {
   racecheck
 }
 
+pictures() {
+  local each
+  for each in image one_gpu encode large several video figures picture_peers; do
+    part "$each"
+  done
+}
+
 case $what in
-  unit | dist | bench | kernels | models | pairs | peers | sanitize | memcheck | racecheck) "$what" ;;
+  unit | dist | bench | kernels | models | pairs | peers | pictures | sanitize | memcheck | racecheck) "$what" ;;
+  image | one_gpu | encode | large | several | video | figures | picture_peers) part "$what" ;;
   all)
     unit
     dist
     bench
+    pictures
     sanitize
     ;;
   *)
-    echo "gpu_check: '$what': wanted unit, dist, bench, sanitize, all or one of their parts" >&2
+    echo "gpu_check: '$what': wanted unit, dist, bench, pictures, sanitize, all or one of their parts" >&2
     exit 2
     ;;
 esac
