@@ -55,6 +55,17 @@ std::vector<ValueType> infer_columns(const Attrs&, TypeList in) {
   return {out};
 }
 
+std::vector<ValueType> infer_reshape(const Attrs& attrs, TypeList in) {
+  const int64_t columns = attrs.as<ReshapeRowsAttrs>().columns;
+  require_part("reshape_rows", in[0], in[0]);
+  const int64_t elems = in[0].shape.elems();
+  if (columns < 1 || elems % columns != 0) {
+    fail(ErrorCode::kInvalidArgument, "reshape_rows: {} in rows of {} columns", to_string(in[0]),
+         columns);
+  }
+  return {{in[0].dtype, {elems / columns, columns}, in[0].axis}};
+}
+
 Cost cost(const Attrs&, TypeList, TypeList out, const Work& work) {
   return {.bytes = 2 * live_bytes(out[0], work)};
 }
@@ -113,6 +124,24 @@ ShardRule shard_columns(const Attrs&, TypeList in, std::span<const Placement> pl
   return {std::vector<Placement>(in.size(), placed[0]), {placed[0]}};
 }
 
+// Mostly no launch moves anything (keeps_place).
+Cost cost_reshape(const Attrs&, TypeList, TypeList, const Work&) {
+  return {};
+}
+
+// Ranks keep their rows if these are whole rows of either form.
+ShardRule shard_reshape(const Attrs& attrs, TypeList in, std::span<const Placement> placed, int) {
+  if (!placed[0].is_shard(0)) return replicate_all(1, 1);
+  const int64_t from = in[0].shape[1], to = attrs.as<ReshapeRowsAttrs>().columns;
+  std::vector<Range> parts;
+  for (const Range& own : placed[0].parts) {
+    const int64_t begin = own.begin * from, end = own.end * from;
+    if (begin % to != 0 || end % to != 0) return replicate_all(1, 1);
+    parts.push_back({begin / to, end / to});
+  }
+  return {{placed[0]}, {Placement::shard(0, std::move(parts))}};
+}
+
 void copy_rows(const TensorView& from, int64_t begin, const TensorView& to, int64_t at,
                int64_t rows) {
   std::memcpy(to.row(at), from.row(begin), rows * from.row_bytes);
@@ -148,6 +177,11 @@ void reference_columns(const OpCall& call) {
   }
 }
 
+void reference_reshape(const OpCall& call) {
+  const TensorView &x = call.in[0], &y = call.out[0];
+  if (y.data != x.data) std::memcpy(y.data, x.data, x.bytes());
+}
+
 }  // namespace
 
 const OpDef kConcatRows = {.kind = "concat_rows",
@@ -172,6 +206,13 @@ const OpDef kConcatColumns = {.kind = "concat_columns",
                               .shard = shard_columns,
                               .reference = reference_columns};
 
+const OpDef kReshapeRows = {.kind = "reshape_rows",
+                            .infer = infer_reshape,
+                            .mutated_inputs = {},
+                            .cost = cost_reshape,
+                            .shard = shard_reshape,
+                            .reference = reference_reshape};
+
 ValueId concat_rows(Builder& b, const std::vector<ValueId>& parts, int64_t batch) {
   return b.op1(kConcatRows, Attrs::of(SequenceRowsAttrs{batch}), parts);
 }
@@ -182,6 +223,10 @@ ValueId take_rows(Builder& b, ValueId x, const TakeRowsAttrs& attrs) {
 
 ValueId concat_columns(Builder& b, const std::vector<ValueId>& parts) {
   return b.op1(kConcatColumns, {}, parts);
+}
+
+ValueId reshape_rows(Builder& b, ValueId x, int64_t columns) {
+  return b.op1(kReshapeRows, Attrs::of(ReshapeRowsAttrs{columns}), {x});
 }
 
 }  // namespace braid::ops

@@ -4,7 +4,7 @@
 
 #include "braid/program/builder.h"
 
-// Moves that join and cut rows and columns; nothing is computed.
+// Moves that join, cut and reshape rows and columns; nothing is computed.
 namespace braid::ops {
 
 // For B sequences, one after another: each sequence's rows of every part. x_i [B * L_i, C] -> [B *
@@ -39,5 +39,19 @@ ValueId take_rows(Builder& b, ValueId x, const TakeRowsAttrs& attrs);
 // x_i [n, C_i] -> [n, sum C_i].
 extern const OpDef kConcatColumns;
 ValueId concat_columns(Builder& b, const std::vector<ValueId>& parts);
+
+// Rows with another number of columns, the values in the same order: x [n, C] -> [n C / columns,
+// columns]. N sequences side by side in columns, [L, N * C], are rows of C columns, in which token
+// t of sequence i is row t N + i. Nothing moves between computed values (schedule/value_views.h).
+struct ReshapeRowsAttrs {
+  int64_t columns = 0;
+  bool operator==(const ReshapeRowsAttrs&) const = default;
+  template <class F>
+  void fields(F&& f) const {
+    f("columns", columns);
+  }
+};
+extern const OpDef kReshapeRows;
+ValueId reshape_rows(Builder& b, ValueId x, int64_t columns);
 
 }  // namespace braid::ops

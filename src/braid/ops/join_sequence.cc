@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "braid/ops/concat.h"
 #include "braid/ops/rules.h"
 
 namespace braid::ops {
@@ -92,8 +93,8 @@ void reference_cut(const OpCall& call) {
 }  // namespace
 
 bool keeps_place(const Op& op) {
-  return (op.def == &kJoinSequence || op.def == &kCutSequence) && op.inputs.size() == 1 &&
-         op.outputs.size() == 1;
+  return (op.def == &kJoinSequence || op.def == &kCutSequence || op.def == &kReshapeRows) &&
+         op.inputs.size() == 1 && op.outputs.size() == 1;
 }
 
 const OpDef kJoinSequence = {.kind = "join_sequence",

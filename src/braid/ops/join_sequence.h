@@ -35,7 +35,7 @@ struct CutSequenceAttrs {
 };
 extern const OpDef kCutSequence;
 
-// A join or cut with a single part: output and input share their place.
+// A join or cut with a single part, or reshaped rows: output and input share their place.
 bool keeps_place(const Op& op);
 
 }  // namespace braid::ops

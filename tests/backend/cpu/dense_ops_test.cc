@@ -84,6 +84,10 @@ TEST(DenseOps, Concat) {
          {f32({21, 9})},
          0x1p-149},
         3);
+  for (int64_t columns : {3, 21, 63}) {
+    check({&ops::kReshapeRows, Attrs::of(ops::ReshapeRowsAttrs{columns}), {f32({21, 9})}, 0x1p-149},
+          4);
+  }
 }
 
 TEST(DenseOps, Attention) {

@@ -198,6 +198,7 @@ void add_dense_kernels(KernelTable& table, Isa cap) {
   add(ops::kTakeRows, bind_take_rows);
   add(ops::kConcatColumns, bind_concat_columns);
   add(ops::kJoinSequence, bind_join_sequence);
+  add(ops::kReshapeRows, bind_join_sequence);  // of a single part
   add(ops::kCutSequence, bind_cut_sequence);
   add_reference_kernel(table, ops::kTimestepEmbedding);  // a few values for each image and step
 }

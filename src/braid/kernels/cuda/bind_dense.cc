@@ -209,6 +209,7 @@ void add_dense_kernels(KernelTable& table) {
   add(ops::kTakeRows, bind_take_rows);
   add(ops::kConcatColumns, bind_concat_columns);
   add(ops::kJoinSequence, bind_join_sequence);
+  add(ops::kReshapeRows, bind_join_sequence);  // of a single part
   table.add(ops::kCutSequence.kind, simple_kernel(ops::kCutSequence.kind, bind_cut_sequence));
 }
 

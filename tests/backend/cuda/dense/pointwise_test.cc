@@ -158,6 +158,8 @@ TEST(CudaDense, Concat) {
              {{x, {21, C}}},
              kExact},
             3);
+      check({&ops::kReshapeRows, Attrs::of(ops::ReshapeRowsAttrs{3 * C}), {{x, {21, C}}}, kExact},
+            4);
     }
   }
 }
