@@ -122,6 +122,7 @@ void run(VideoOptions o) {
   const bool two_passes = !o.guidance || *o.guidance > 1;
   PipelineConfig config = o.config(o.cfg_ranks.value_or(o.sp == "auto" && two_passes ? 0 : 1));
   config.frames = o.frames.value_or(0);
+  config.passes = two_passes ? 2 : 1;
   const auto start = Clock::now();
   Progress progress;
   progress.announce("loading " + o.model());
@@ -166,9 +167,9 @@ void run(VideoOptions o) {
   progress.clear();
   if (!pipeline.priced().empty()) {
     print_remarks(
-        {fmt::format("{}, {} cfg ranks",
+        {fmt::format("{}, {} cfg ranks, passes {}",
                      choice_remark(pipeline.mesh(), pipeline.schedule(), pipeline.text_rows()),
-                     pipeline.cfg_ranks())});
+                     pipeline.cfg_ranks(), result.passes)});
   }
   print_remarks(result.remarks);
   if (!result.complete) throw Interrupted();
@@ -185,6 +186,7 @@ void run(VideoOptions o) {
                    {"guidance", request.guidance},
                    {"seed_mode", o.seeds()},
                    {"cfg_ranks", pipeline.cfg_ranks()},
+                   {"passes", result.passes},
                    {"tokens", {{"t5", result.tokens}, {"text", request.text_tokens}}}};
     for (int64_t k = 0; k < o.count; ++k) {
       report["videos"].push_back(

@@ -109,7 +109,18 @@ TEST_F(VideoTest, AutoChoosesRanks) {
   EXPECT_THAT(o.err, HasSubstr("auto: "));
   const json report = json::parse(o.out);
   EXPECT_EQ(report["ranks"], 4);
-  EXPECT_GT(report["priced"].size(), 2);
+  for (const char* passes :
+       {"one after another", "as one batch", "by turns", "on two groups of ranks"}) {
+    const bool groups = std::string(passes).starts_with("on two");
+    const std::string wanted = groups ? "cfg ranks 2, " : passes;
+    EXPECT_TRUE(std::ranges::any_of(report["priced"], [&](const std::string line) {
+      return line.find(wanted) != line.npos;
+    })) << passes;
+    if (report["passes"] == passes) {
+      EXPECT_THAT(o.err, HasSubstr(fmt::format("passes {}", passes)));
+      EXPECT_EQ(report["cfg_ranks"] == 2, groups);
+    }
+  }
   EXPECT_GT(report["memory"]["free"], report["memory"]["most"]);
 }
 

@@ -67,12 +67,13 @@ class Step : TransformerWriter {
                          weights("patch_embed.proj", C_, c_.token_dim(), c_.patch_bias), dtype_);
     if (!c_.rotary) video_ = ops::add(b_, video_, positions_);
     if (s_.passes) return passes(video_);
-    text_ = b_.input("text", {dtype_, {s_.texts * s_.text, C_}});
+    text_ = b_.input("text", {dtype_, {s_.text, s_.texts * C_}});
     if (s_.texts > 1) {
+      text_ = ops::reshape_rows(b_, text_, C_);
       const std::vector<ValueId> copies(s_.texts, video_);
-      video_ = ops::concat_rows(b_, copies, 1);
+      video_ = ops::reshape_rows(b_, ops::concat_columns(b_, copies), C_);
     }
-    return b_.finish({pass(s_.texts)});
+    return b_.finish({side_by_side(pass(s_.texts), c_.token_dim())});
   }
 
  private:
@@ -91,7 +92,8 @@ class Step : TransformerWriter {
     return b_.finish(made);
   }
 
-  // All blocks over text_ and video_, of `batch` texts.
+  // All blocks over text_ and video_, whose rows are tokens, each with `batch` texts: attention
+  // sees a token's texts as further heads, so a batch is divided over ranks as one text is.
   ValueId pass(int64_t batch) {
     batch_ = batch;
     for (int64_t i = 0; i < c_.blocks; ++i) block(i);
@@ -114,20 +116,27 @@ class Step : TransformerWriter {
     const Heads t = heads(name + ".attn1", norm(name + ".norm1.norm", text_, column + (3 * C_)));
     Heads v = heads(name + ".attn1", norm(name + ".norm1.norm", video_, column));
     if (c_.rotary) {
-      const ops::RopeTableAttrs attrs{.head_dim = c_.head_dim, .batch = batch_};
+      const ops::RopeTableAttrs attrs{.head_dim = c_.head_dim};
       v.q = ops::rope_table(b_, v.q, positions_, attrs);
       v.k = ops::rope_table(b_, v.k, positions_, attrs);
     }
     const auto o = ops::dense_attention(
         b_, {.q = {t.q, v.q}, .k = {t.k, v.k}, .v = {t.v, v.v}},
         {.head_dim = c_.head_dim,
-         .batch = batch_,
          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.head_dim)))});
-    const std::string out = name + ".attn1.to_out.0";
-    add(linear(out, o[0], C_), linear(out, o[1], C_), column);
+    const auto project = [&](ValueId rows) {
+      return linear(name + ".attn1.to_out.0", batch_ == 1 ? rows : ops::reshape_rows(b_, rows, C_),
+                    C_);
+    };
+    add(project(o[0]), project(o[1]), column);
   }
 
-  // Queries, keys and values; queries and keys normalized by head.
+  // A batch's rows of `columns`, texts beside each other: each token's texts in a row.
+  ValueId side_by_side(ValueId rows, int64_t columns) {
+    return batch_ == 1 ? rows : ops::reshape_rows(b_, rows, batch_ * columns);
+  }
+
+  // Queries, keys and values, of a batch side by side; queries and keys normalized by head.
   Heads heads(const std::string& attn, ValueId x) {
     std::vector<ops::LinearWeights> qkv;
     for (const char* projection : {".to_q", ".to_k", ".to_v"}) {
@@ -135,10 +144,10 @@ class Step : TransformerWriter {
     }
     const auto y = ops::linears(b_, x, qkv, dtype_);
     const auto normalize = [&](const char* which, ValueId value) {
-      return ops::layer_norm(b_, value, affine(attn + which, c_.head_dim),
+      return ops::layer_norm(b_, side_by_side(value, C_), affine(attn + which, c_.head_dim),
                              {.eps = kHeadEps, .group = c_.head_dim, .dtype = dtype_});
     };
-    return {normalize(".norm_q", y[0]), normalize(".norm_k", y[1]), y[2]};
+    return {normalize(".norm_q", y[0]), normalize(".norm_k", y[1]), side_by_side(y[2], C_)};
   }
 
   ValueId mlp(const std::string& name, ValueId x) {

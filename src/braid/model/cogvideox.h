@@ -81,9 +81,10 @@ struct CogVideoXShape {
   bool operator==(const CogVideoXShape&) const = default;
 };
 
-// One denoising step. Inputs: latents [Lv, token_dim], text [B * Lt, C] (of cogvideox_text, as
-// `activations`), modulation [1, M], and positions: with config.rotary f32 [Lv, head_dim], else
-// [Lv, C] as `activations`. Output: the prediction for each text [B * Lv, token_dim].
+// One denoising step. Inputs: latents [Lv, token_dim], text [Lt, B * C] (of cogvideox_text, texts
+// side by side, as `activations`), modulation [1, M], and positions: with config.rotary f32 [Lv,
+// head_dim], else [Lv, C] as `activations`. Output: the prediction for each text, side by side [Lv,
+// B * token_dim].
 Program cogvideox_step(const CogVideoXConfig& config, const CogVideoXShape& shape,
                        const WeightDtype& dtype_of, DType activations = DType::f32);
 

@@ -112,14 +112,14 @@ TEST_P(CudaVideoRanks, LatentsInF16) {
   }
 }
 
-// Both passes by turns, as one after another: in f32 on tiny pipelines, in bf16 and f16 with heads
-// of 64, there also as one GPU. Numbers in f16 have three bits more than in bf16.
-TEST_P(CudaVideoRanks, PassesByTurns) {
+// Both passes by turns and as a batch, as one after another: in f32 on tiny pipelines, in bf16 and
+// f16 with heads of 64, there also as one GPU. Numbers in f16 have three bits more than in bf16.
+TEST_P(CudaVideoRanks, PassesAtOnce) {
   const VideoGrid grid{2, 4, 6};
   const std::vector<int64_t> timesteps = {999, 500};
   const auto predictions = [&](const JsonObject& json,
                                const std::shared_ptr<const WeightSource>& weights,
-                               NetworkConfig network, const char* schedule) {
+                               NetworkConfig network, const char* schedule, TextOrder order) {
     network.schedule = schedule;
     CogVideoXTransformer transformer(json, weights, network);
     const CogVideoXConfig& c = transformer.config();
@@ -127,8 +127,9 @@ TEST_P(CudaVideoRanks, PassesByTurns) {
         latents(static_cast<size_t>(grid.tokens() * c.token_dim())), all;
     TorchGenerator(1).normals(text);
     TorchGenerator(2).normals(latents);
-    transformer.begin({.grid = grid, .texts = 2, .text_states = text, .timesteps = timesteps});
-    EXPECT_EQ(transformer.by_turns(), std::string_view(schedule) == "cfg_passes");
+    transformer.begin(
+        {.grid = grid, .texts = 2, .text_states = text, .timesteps = timesteps, .order = order});
+    EXPECT_EQ(transformer.order(), order);
     // Twice: as single launches, and as a graph.
     for (int64_t i : {0, 0, 1}) {
       const auto made = transformer.predict(i, latents);
@@ -145,9 +146,17 @@ TEST_P(CudaVideoRanks, PassesByTurns) {
   for (const auto& [dtype, bound] : {std::pair{DType::bf16, 0.01}, {DType::f16, 0.01 / 8}}) {
     PipelineParts parts = random_cogvideox(BRAID_TEST_DATA "/../configs/cogvideox-2b.json", dtype,
                                            {{"num_layers", 2}, {"num_attention_heads", 4}});
-    auto alone = predictions(
-        parts.transformer, parts.transformer_weights,
-        {.device = gpus_for(1), .dtype = dtype, .random = parts.random_transformer}, "sequential");
+    auto alone =
+        predictions(parts.transformer, parts.transformer_weights,
+                    {.device = gpus_for(1), .dtype = dtype, .random = parts.random_transformer},
+                    "sequential", TextOrder::apart);
+    EXPECT_LT(
+        relative_rms(
+            predictions(parts.transformer, parts.transformer_weights,
+                        {.device = gpus_for(1), .dtype = dtype, .random = parts.random_transformer},
+                        "sequential", TextOrder::batch),
+            alone),
+        bound);
     wides.emplace(dtype, Wide{std::move(parts), bound, std::move(alone)});
   }
   bool same_bits = true;
@@ -170,20 +179,54 @@ TEST_P(CudaVideoRanks, PassesByTurns) {
         }
         std::shared_ptr<const WeightSource> weights = folder.weights("transformer");
         if (wide) weights = wide->parts.transformer_weights;
-        const auto turns = predictions(json, weights, network, "cfg_passes");
+        const auto turns = predictions(json, weights, network, "cfg_passes", TextOrder::turns);
+        const auto batch =
+            predictions(json, weights, network, "sequence_parallel", TextOrder::batch);
+        EXPECT_LT(relative_rms(batch, turns), wide ? wide->bound : 1e-5);
         for (const char* schedule : {"sequence_parallel", "sequential"}) {
-          const auto apart = predictions(json, weights, network, schedule);
+          const auto apart = predictions(json, weights, network, schedule, TextOrder::apart);
           EXPECT_LT(relative_rms(turns, apart), wide ? wide->bound : 1e-6) << schedule;
           same_bits = same_bits && turns == apart;
         }
         // Both are as far from f32 as the bound says.
         if (wide) {
           EXPECT_LT(relative_rms(turns, wide->alone), 2 * wide->bound);
+          EXPECT_LT(relative_rms(batch, wide->alone), 2 * wide->bound);
         }
       }
     }
   }
   RecordProperty("same_bits", same_bits ? "yes" : "no");
+}
+
+// The passes on two groups of two ranks, in modes with a degree of their own, on one machine and
+// on several: latents of diffusers.
+TEST(CudaVideoModes, WithTwoGroupsOfRanks) {
+  if (const char* why = cannot_run(4)) GTEST_SKIP() << why;
+  for (const VideoCase& c : video_cases()) {
+    if (c.name != "video" && c.name != "video_rotary" && c.name != "video_pairs") continue;
+    const auto want =
+        tensor<float>(SafetensorsFile(diffusion_golden(c.name + ".safetensors")), "latents");
+    VideoRequest request = c.request;
+    request.on_progress = [](const PipelineProgress& p) {
+      return p.stage != PipelineProgress::Stage::decode;
+    };
+    for (const SpMode mode : {SpMode::usp, SpMode::tas, SpMode::torus}) {
+      for (const int machines : {1, 4}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {} machines", c.name, to_string(mode), machines));
+        CogVideoXPipeline pipeline(tiny_pipeline(c.kind),
+                                   {.sp = mode,
+                                    .topology = {.machines = machines, .devices = 4 / machines},
+                                    .cfg_ranks = 2,
+                                    .links = {.cluster_link = Link{.bytes_per_second = 1e9}},
+                                    .device = gpus_for(4),
+                                    .dtype = DType::f32,
+                                    .encode_on_cpu = true});
+        EXPECT_EQ(pipeline.mesh()->ranks(), 2);
+        EXPECT_LT(worst_difference(make_video(pipeline, request).latents, want), 2e-4);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, CudaVideoRanks, testing::Values(2, 4));

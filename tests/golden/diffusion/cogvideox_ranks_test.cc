@@ -203,16 +203,16 @@ TEST(CogVideoXRows, EachTokenPassesEachLinearOnce) {
     config.heads = heads;
     config.rotary = heads == 48;
     for (int64_t text : {1, 77, 226, 511, 512}) {
-      for (int64_t passes : {1, 2}) {
+      for (const TextOrder order : {TextOrder::apart, TextOrder::batch, TextOrder::turns}) {
+        const int64_t passes = order == TextOrder::apart ? 1 : 2;
         const CogVideoXShape shape{
-            .texts = passes, .text = text, .tokens = video, .passes = passes > 1};
+            .texts = passes, .text = text, .tokens = video, .passes = order == TextOrder::turns};
         const Program program = cogvideox_step(config, shape, bf16);
-        std::vector<std::vector<std::string>> parts = {{"text"}, {"latents", "positions"}};
-        if (shape.passes) parts[0] = {"text.0", "text.1"};
+        const auto parts = CogVideoXTransformer::row_parts(TextRows::split, shape);
         for (const SequenceMesh& mesh : meshes_of_every_mode(heads)) {
           SCOPED_TRACE(testing::Message()
                        << to_string(mesh.mode) << ", " << to_string(mesh.topology) << ", text "
-                       << text << ", passes " << passes);
+                       << text << ", " << to_string(order));
           const LinearRows rows = linear_rows(lower(program, row_parallel(program, mesh, parts)));
           EXPECT_LE(rows.most.at("transformer_blocks.0.ff.net.2.weight"),
                     passes * ceil_div(text + video, mesh.ranks()));

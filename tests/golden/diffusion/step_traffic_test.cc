@@ -201,19 +201,23 @@ TEST_P(StepTraffic, OfCogVideoX) {
     config.heads = heads;
     config.rotary = heads == 48;
     for (const int64_t text : {1, 226, 512}) {
-      for (const int64_t passes : {1, 2}) {
-        const CogVideoXShape shape{
-            .texts = passes, .text = text, .tokens = 5 * 15 * 23, .passes = passes > 1};
+      for (const TextOrder order : {TextOrder::apart, TextOrder::batch, TextOrder::turns}) {
+        const int64_t passes = order == TextOrder::apart ? 1 : 2;
+        const CogVideoXShape shape{.texts = passes,
+                                   .text = text,
+                                   .tokens = 5 * 15 * 23,
+                                   .passes = order == TextOrder::turns};
         const Program step = cogvideox_step(config, shape, kBf16, DType::bf16);
-        std::vector<std::vector<std::string>> parts = kVideoParts;
-        if (shape.passes) parts[0] = {"text.0", "text.1"};
+        const auto parts = CogVideoXTransformer::row_parts(TextRows::split, shape);
+        // A batch's texts are further heads.
+        const bool batch = order == TextOrder::batch;
         const Attentions a{.L = text + shape.tokens,
-                           .H = heads,
+                           .H = batch ? passes * heads : heads,
                            .head_bytes = 2 * config.head_dim,
-                           .count = passes};
+                           .count = batch ? 1 : passes};
         each_mesh(GetParam(), heads, [&](const SequenceMesh& mesh) {
           EXPECT_EQ(difference(lower(step, row_parallel(step, mesh, parts)), a, mesh), "")
-              << "text " << text << ", passes " << passes;
+              << "text " << text << ", " << to_string(order);
         });
       }
     }
@@ -284,10 +288,13 @@ TEST_P(StepTraffic, AsPipelinesReport) {
       ASSERT_EQ(mesh.ranks(), topology.ranks());
       const int64_t patches =
           (request.width / pipeline.unit()) * (request.height / pipeline.unit());
+      // A batch, unless the schedule says otherwise.
+      const bool batch = cfg_ranks == 1 && std::string_view(schedule) != "cfg_passes";
+      EXPECT_EQ(result.passes == "as one batch", batch) << result.passes;
       const Attentions a{.L = request.text_tokens + (5 * patches),
-                         .H = config.heads,
+                         .H = batch ? 2 * config.heads : config.heads,
                          .head_bytes = 4 * config.head_dim,
-                         .count = 2 * config.blocks};
+                         .count = batch ? config.blocks : 2 * config.blocks};
       int64_t want = 0;
       for (int x = 0; x < mesh.ranks(); ++x) want += Forms(a, mesh).all(x);
       EXPECT_EQ(result.step_bytes, want);

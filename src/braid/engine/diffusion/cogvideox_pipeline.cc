@@ -4,7 +4,6 @@
 #include <future>
 #include <utility>
 
-#include "braid/engine/diffusion/cfg_groups.h"
 #include "braid/engine/diffusion/noise_draws.h"
 #include "braid/engine/diffusion/pipeline_checks.h"
 
@@ -69,9 +68,9 @@ CogVideoXPipeline::CogVideoXPipeline(std::optional<DiffusersFolder> folder, Pipe
       transformer_(read_cogvideox_config(parts_.transformer)),
       vae_config_(read_autoencoder_cogvideox_config(parts_.vae)),
       room_(room_of(config_, !folder_)),
-      encoder_{.place = first_place(config_)} {
-  require_range("the number of cfg ranks", config_.cfg_ranks, config_.choose_sp ? 0 : 1, 2);
-  choose_ranks();
+      encoder_{.place = first_place(config_)},
+      ranks_(choose_ranks()),
+      order_(ranks_.order) {
   const auto record = [&](const char* name, const Network& network, int64_t values) {
     weights_.push_back({name, network.weight_bytes(), values});
   };
@@ -90,58 +89,39 @@ CogVideoXPipeline::CogVideoXPipeline(PipelineParts parts, const PipelineConfig& 
 CogVideoXPipeline::CogVideoXPipeline(const std::string& folder, const PipelineConfig& config)
     : CogVideoXPipeline(open_cogvideox(folder), cogvideox_parts(folder, config), config) {}
 
-void CogVideoXPipeline::choose_ranks() {
-  const bool divided = config_.sp || config_.choose_sp;
-  const Topology all = divided ? config_.topology : Topology{.devices = config_.ranks()};
-  const Defaults otherwise = defaults_of(transformer_, vae_config_.scale());
+PassChoice CogVideoXPipeline::choose_ranks() const {
+  require_range("the number of cfg ranks", config_.cfg_ranks, config_.choose_sp ? 0 : 1, 2);
+  const Defaults otherwise = defaults();
   const auto or_default = [](int64_t wanted, int64_t model) { return wanted > 0 ? wanted : model; };
   const LatentShape shape = latent_shape({.width = or_default(config_.width, otherwise.width),
                                           .height = or_default(config_.height, otherwise.height),
                                           .frames = or_default(config_.frames, otherwise.frames)},
                                          vae_config_, transformer_.patch_frames);
-  const DType dtype = config_.values();
-  const auto choice = [&](const Topology& topology) {
-    return choice_of(config_, topology, transformer_.heads, [&](TextRows text) -> StepForm {
-      const CogVideoXShape step{.text = or_default(config_.text_tokens, otherwise.text_tokens),
-                                .tokens = shape.tokens()};
-      return {text, cogvideox_step(one_block(transformer_), step, all_in(dtype), dtype),
-              CogVideoXTransformer::row_parts(text)};
-    });
-  };
-  std::vector<int> candidates = {config_.cfg_ranks};
-  if (config_.cfg_ranks == 0) candidates = {1, 2};
-  double least = 0;
-  for (int groups : candidates) {
-    if (config_.cfg_ranks == 0 && all.ranks() % groups != 0) continue;
-    const Topology topology = cfg_group(all, groups);
-    std::optional<StepChoice> made;
-    if (divided && (topology.ranks() > 1 || config_.choose_sp)) made = choice(topology);
-    const double seconds = made ? made->seconds * cfg_passes(groups) : 0;
-    if (made) {
-      for (const std::string& line : made->priced) {
-        priced_.push_back(candidates.size() == 1 ? line
-                                                 : fmt::format("cfg ranks {}, {}", groups, line));
-      }
-    }
-    if (groups != candidates[0] && seconds >= least) continue;
-    least = seconds;
-    cfg_ranks_ = groups;
-    mesh_.reset();
-    if (!made || topology.ranks() == 1) continue;
-    mesh_ = made->mesh;
-    schedule_ = made->schedule;
-    text_rows_ = made->text;
-  }
+  return choose_passes(config_, transformer_,
+                       or_default(config_.text_tokens, otherwise.text_tokens), shape.tokens(),
+                       *parts_.transformer_weights, room_);
+}
+
+void CogVideoXPipeline::run_passes(std::optional<TextOrder> order) {
+  order_ = order;
+  CogVideoXTransformer& pass = *passes()[0];
+  if (!mesh() || pass.network().schedule() == step_schedule()) return;
+  pass.divide_by(*mesh(), step_schedule(), text_rows());
+}
+
+std::string CogVideoXPipeline::step_schedule() const {
+  const bool no_room = ranks_.order == TextOrder::turns && order_ != TextOrder::turns;
+  return no_room ? "sequence_parallel" : schedule();
 }
 
 std::vector<std::unique_ptr<CogVideoXTransformer>>& CogVideoXPipeline::passes() {
   if (!together_) t5_.reset(), vae_.reset();
-  for (int i = static_cast<int>(passes_.size()); i < cfg_ranks_; ++i) {
-    const int ranks = mesh_ ? mesh_->ranks() : 1;
-    NetworkConfig network = over_ranks(config_, mesh_, parts_.random_transformer, i * ranks);
-    if (cfg_ranks_ > 1) network.threads = config_.threads;
-    network.schedule = schedule_;
-    network.text = text_rows_;
+  for (int i = static_cast<int>(passes_.size()); i < cfg_ranks(); ++i) {
+    const int ranks = mesh() ? mesh()->ranks() : 1;
+    NetworkConfig network = over_ranks(config_, mesh(), parts_.random_transformer, i * ranks);
+    if (cfg_ranks() > 1) network.threads = config_.threads;
+    network.schedule = step_schedule();
+    network.text = text_rows();
     passes_.push_back(std::make_unique<CogVideoXTransformer>(parts_.transformer,
                                                              parts_.transformer_weights, network));
   }
@@ -192,23 +172,30 @@ PipelineMemory CogVideoXPipeline::memory(const VideoRequest& r) {
                              [&](int64_t h, int64_t w) {
                                return decoder().value_bytes({kept_frames(r), h, w});
                              }};
-  const int64_t texts = r.guidance > 1 && cfg_ranks_ == 1 ? 2 : 1;
-  const auto step_bytes = [&](bool by_one) {
+  const int64_t texts = r.guidance > 1 && cfg_ranks() == 1 ? 2 : 1;
+  const auto step_bytes = [&](std::optional<TextOrder> order) {
+    run_passes(order);
     CogVideoXTransformer& pass = *passes()[0];
     const int64_t bytes =
-        pass.value_bytes(pass.shape_of(texts, r.text_tokens, shape.tokens(), by_one));
-    return bytes * (room_.is_gpu() ? 1 : cfg_ranks_);
+        pass.value_bytes(pass.shape_of(texts, r.text_tokens, shape.tokens(), order));
+    return bytes * (room_.is_gpu() ? 1 : cfg_ranks());
   };
   std::vector<ComponentMemory> components = components_in(room_, weights_);
-  component(components, "transformer").values = step_bytes(false);
+  const std::optional<TextOrder> order =
+      texts == 1 && ranks_.order ? TextOrder::apart : ranks_.order;
+  component(components, "transformer").values = step_bytes(order);
   const bool tiled = plan_decoder(component(components, "vae"), decoding, r.tiles, room_);
   if (folder_) place(components);
   ComponentMemory& step = component(components, "transformer");
-  by_one_ = false;
-  if (const int64_t batch = bytes_together(components, room_); batch > room_.bytes()) {
-    const int64_t less = step.values - step_bytes(true);
-    by_one_ = less > 0 && (batch - less <= room_.bytes() || !fits(step, room_));
-    if (by_one_) step.values -= less;
+  const bool named = config_.schedule == "cfg_passes";
+  const int64_t most = bytes_together(components, room_);
+  if (most > room_.bytes() && texts > 1 && !named) {
+    const int64_t less = step.values - step_bytes(TextOrder::apart);
+    if (less > 0 && (most - less <= room_.bytes() || !fits(step, room_))) {
+      step.values -= less;
+    } else {
+      run_passes(order);
+    }
   }
   PipelineMemory plan = plan_memory(std::move(components), room_, tiled, decoding);
   if (folder_) plan.encoders = encoder_;
@@ -237,7 +224,7 @@ void CogVideoXPipeline::check(const VideoRequest& r) const {
   if (!std::isfinite(r.guidance)) {
     fail(ErrorCode::kInvalidArgument, "guidance is {}, wanted is a number", r.guidance);
   }
-  if (cfg_ranks_ == 2 && r.guidance <= 1) {
+  if (cfg_ranks() == 2 && r.guidance <= 1) {
     fail(ErrorCode::kInvalidArgument,
          "2 cfg ranks compute two passes, guidance {} takes one: wanted is guidance over 1, or 1 "
          "cfg rank",
@@ -345,9 +332,12 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
     begin(texts, {.grid = {shape.token_frames(), shape.token_rows(), shape.token_columns()},
                   .text_states = {},
                   .timesteps = sampler.timesteps(),
-                  .by_one = by_one_});
+                  .order = order_});
   };
   begin_steps();
+  result.passes = request.guidance <= 1 ? "a single pass"
+                  : cfg_ranks() == 2    ? "on two groups of ranks"
+                                        : to_string(passes_[0]->order());
   result.timings.prepare_ms = lap.ms();
   for (int64_t video = 0; video < request.videos; ++video) {
     NoiseDraws draws = noise_of(request, video, shape, config_.values());
@@ -369,10 +359,10 @@ VideoResult CogVideoXPipeline::generate(const VideoRequest& request) {
         request.on_preview(video, step + 1, pictures(request, latents, 1).front());
       }
     }
-    if (mesh_) {
-      // A Program by turns has all passes.
-      const int64_t runs = passes_[0]->by_turns() ? 1 : std::ssize(texts);
-      result.step_bytes = runs * sent_bytes(passes_[0]->bound_step(), mesh_->ranks());
+    if (mesh()) {
+      const bool apart = passes_[0]->order() == TextOrder::apart;
+      result.step_bytes =
+          (apart ? std::ssize(texts) : 1) * sent_bytes(passes_[0]->bound_step(), mesh()->ranks());
     }
     if (!goes_on(Stage::decode, video, request.steps)) return result;
     lap.ms();

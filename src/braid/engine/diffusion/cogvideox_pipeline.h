@@ -8,6 +8,7 @@
 
 #include "braid/engine/diffusion/cogvideox_sampler.h"
 #include "braid/engine/diffusion/cogvideox_transformer.h"
+#include "braid/engine/diffusion/pass_choice.h"
 #include "braid/engine/diffusion/pipeline_memory.h"
 #include "braid/engine/diffusion/pipeline_parts.h"
 #include "braid/engine/diffusion/prompt_cache.h"
@@ -46,6 +47,7 @@ struct VideoResult {
   PipelineTimings timings;
   int64_t step_bytes = 0, decode_bytes = 0;  // that ranks send each other
   int64_t tokens = 0;                        // of the prompt, without pads
+  std::string passes;                        // of guidance: how they ran
   std::vector<std::string> remarks;          // for users: text was cut
   std::optional<PipelineMemory> memory;
 };
@@ -67,12 +69,12 @@ class CogVideoXPipeline {
 
   const CogVideoXConfig& transformer() const { return transformer_; }
   // How ranks divide a pass, if any do.
-  const std::optional<SequenceMesh>& mesh() const { return mesh_; }
-  int cfg_ranks() const { return cfg_ranks_; }
-  const std::string& schedule() const { return schedule_; }           // of a pass' ranks
-  TextRows text_rows() const { return text_rows_; }                   // likewise
-  const std::vector<std::string>& priced() const { return priced_; }  // by `auto`
-  bool tiled() const { return tiled_; }                               // as of FluxPipeline
+  const std::optional<SequenceMesh>& mesh() const { return ranks_.mesh; }
+  int cfg_ranks() const { return ranks_.cfg_ranks; }
+  const std::string& schedule() const { return ranks_.schedule; }           // of a pass' ranks
+  TextRows text_rows() const { return ranks_.text; }                        // likewise
+  const std::vector<std::string>& priced() const { return ranks_.priced; }  // by `auto`
+  bool tiled() const { return tiled_; }                                     // as of FluxPipeline
   int64_t unit() const { return 2 * vae_config_.scale(); }
   // Pictures of two latent frames, times patch_frames: the decoder works on pairs.
   int64_t frame_unit() const { return 2 * vae_config_.time_scale() * transformer_.patch_frames; }
@@ -90,7 +92,7 @@ class CogVideoXPipeline {
   std::vector<std::pair<std::string, int64_t>> weight_bytes() const;
 
   // The components' memory for such a video, on each GPU or on the host. Fails as plan_memory does.
-  // Without room for a batch of two guided passes, one pass follows the other.
+  // Without room for both guided passes at once, one follows the other.
   PipelineMemory memory(const VideoRequest& request);
 
   // Fails with kInvalidArgument on values out of range, naming the nearest legal values, with
@@ -101,11 +103,13 @@ class CogVideoXPipeline {
  private:
   CogVideoXPipeline(std::optional<DiffusersFolder> folder, PipelineParts parts,
                     PipelineConfig config);
-  // Chooses the number of groups that compute passes, and a group's mesh.
-  void choose_ranks();
   void check(const VideoRequest& request) const;
   // Latent frames that the decoder reads; the transformer may see more.
   int64_t kept_frames(const VideoRequest& request) const;
+  PassChoice choose_ranks() const;
+  // Passes run in this order from now on, by the schedule that goes with the order.
+  void run_passes(std::optional<TextOrder> order);
+  std::string step_schedule() const;
   // A component, made anew if freed. Without room for all, other components are freed first.
   std::vector<std::unique_ptr<CogVideoXTransformer>>& passes();
   VideoDecoder& decoder();
@@ -130,15 +134,11 @@ class CogVideoXPipeline {
   const AutoencoderCogVideoXConfig vae_config_;
   MemoryRoom room_;  // before this pipeline took any
   EncoderChoice encoder_;
-  int cfg_ranks_ = 1;
-  std::optional<SequenceMesh> mesh_;  // of a pass
-  std::string schedule_ = "sequential";
-  TextRows text_rows_ = TextRows::split;
-  std::vector<std::string> priced_;
+  const PassChoice ranks_;
+  std::optional<TextOrder> order_;  // of passes in the present request
   // Without values of transformer and decoder; the encoder as where it was made first.
   std::vector<ComponentMemory> weights_;
   bool together_ = true, tiled_ = false;
-  bool by_one_ = false;  // no batch of passes in the present request
   std::vector<std::unique_ptr<CogVideoXTransformer>> passes_;  // all passes, or one each
   std::optional<VideoDecoder> vae_;
   std::optional<T5Encoder> t5_;

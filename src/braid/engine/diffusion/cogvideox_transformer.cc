@@ -1,5 +1,6 @@
 #include "braid/engine/diffusion/cogvideox_transformer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "braid/engine/diffusion/modulation.h"
@@ -17,7 +18,32 @@ std::vector<std::string> texts_of(const CogVideoXShape& shape) {
   return names;
 }
 
+// Of B texts [B, rows, width]: side by side, [rows, B * width].
+std::vector<float> side_by_side(std::span<const float> texts, int64_t B, int64_t width) {
+  std::vector<float> out(texts.size());
+  const int64_t rows = std::ssize(texts) / (B * width);
+  for (int64_t i = 0; i < B; ++i) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(texts.begin() + (((i * rows) + row) * width), width,
+                  out.begin() + (((row * B) + i) * width));
+    }
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string_view to_string(TextOrder order) {
+  switch (order) {
+    case TextOrder::apart:
+      return "one after another";
+    case TextOrder::batch:
+      return "as one batch";
+    case TextOrder::turns:
+      return "by turns";
+  }
+  return "";
+}
 
 CogVideoXConfig one_block(CogVideoXConfig config) {
   config.blocks = 1;
@@ -43,7 +69,7 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
       in.texts > 0 && rows * config_.text_dim == std::ssize(in.text_states) && rows % in.texts == 0,
       "{} values of {} texts", in.text_states.size(), in.texts);
   texts_ = in.texts;
-  shape_ = shape_of(texts_, rows / texts_, in.grid.tokens(), in.by_one);
+  shape_ = shape_of(texts_, rows / texts_, in.grid.tokens(), in.order);
   BoundNetwork& text = network_.plan(fmt::format("text {}", rows), [&] {
     return cogvideox_text(config_, rows, network_.dtype_of());
   });
@@ -62,16 +88,28 @@ void CogVideoXTransformer::begin(const CogVideoXInputs& in) {
   modulation_ = joined_modulation(modulation, n, CogVideoXModulation(config_).columns);
 }
 
-bool CogVideoXTransformer::by_turns(int64_t texts) const {
-  return mesh() && texts > 1 && network_.schedule() == "cfg_passes";
+std::vector<std::vector<std::string>> CogVideoXTransformer::row_parts(TextRows text,
+                                                                      const CogVideoXShape& shape) {
+  const std::vector<std::string> video = {"latents", "positions"};
+  if (text == TextRows::replicated) return {video};
+  return {shape.passes ? texts_of(shape) : std::vector<std::string>{"text"}, video};
+}
+
+TextOrder CogVideoXTransformer::order() const {
+  return shape_.passes ? TextOrder::turns : shape_.texts > 1 ? TextOrder::batch : TextOrder::apart;
+}
+
+TextOrder CogVideoXTransformer::usual_order() const {
+  const bool turns = mesh() && network_.schedule() == "cfg_passes";
+  return turns ? TextOrder::turns : TextOrder::batch;
 }
 
 CogVideoXShape CogVideoXTransformer::shape_of(int64_t texts, int64_t text, int64_t tokens,
-                                              bool by_one) const {
-  const bool batched = !mesh() && !by_one && texts * (text + tokens) <= kBatchRows;
+                                              std::optional<TextOrder> wanted) const {
+  const TextOrder order = wanted.value_or(usual_order());
   CogVideoXShape shape{.text = text, .tokens = tokens};
-  if (batched || by_turns(texts)) shape.texts = texts;
-  shape.passes = by_turns(texts);
+  if (order != TextOrder::apart) shape.texts = texts;
+  shape.passes = texts > 1 && order == TextOrder::turns;
   return shape;
 }
 
@@ -82,10 +120,7 @@ Program CogVideoXTransformer::program_of(const CogVideoXConfig& part,
 
 LayoutPlan CogVideoXTransformer::layout_of(const Program& program,
                                            const CogVideoXShape& shape) const {
-  const TextRows text = network_.text();
-  std::vector<std::vector<std::string>> parts = row_parts(text);
-  if (shape.passes && text == TextRows::split) parts[0] = texts_of(shape);
-  return row_parallel(program, *mesh(), parts);
+  return row_parallel(program, *mesh(), row_parts(network_.text(), shape));
 }
 
 int64_t CogVideoXTransformer::value_bytes(const CogVideoXShape& shape) const {
@@ -149,43 +184,48 @@ void CogVideoXTransformer::require_finite(int64_t step, int64_t steps,
   }
 }
 
-std::span<const float> CogVideoXTransformer::pass(int64_t step, std::span<const float> latents,
-                                                  int64_t i) {
+BoundNetwork& CogVideoXTransformer::pass(int64_t step, std::span<const float> latents, int64_t i) {
   BoundNetwork& network = bound_step();
   network.write("latents", latents);
   network.write("modulation", modulation_of(step));
   const bool kept = network_.keeps_inputs() && written_ == network_.plans_made();
   if (!kept) network.write("positions", positions_);
   if (!kept || written_text_ != i) {
-    const std::vector<std::string> names =
-        shape_.passes ? texts_of(shape_) : std::vector<std::string>{"text"};
-    const size_t of_text = text_.size() / static_cast<size_t>(texts_ / shape_.texts) / names.size();
-    for (size_t n = 0; n < names.size(); ++n) {
-      const size_t begin = (static_cast<size_t>(i) + n) * of_text;
-      network.write(names[n], std::span(text_).subspan(begin, of_text));
+    const size_t of_text = text_.size() / static_cast<size_t>(texts_);
+    const auto texts = [&](int64_t first, int64_t n) {
+      return std::span(text_).subspan(static_cast<size_t>(first) * of_text,
+                                      static_cast<size_t>(n) * of_text);
+    };
+    if (shape_.passes) {
+      for (int64_t n = 0; const std::string& name : texts_of(shape_)) {
+        network.write(name, texts(n++, 1));
+      }
+    } else if (shape_.texts > 1) {
+      network.write("text", side_by_side(text_, shape_.texts, config_.C()));
+    } else {
+      network.write("text", texts(i, 1));
     }
   }
   written_ = network_.plans_made();
   written_text_ = i;
   network.run();
-  return network.output(0);
+  return network;
 }
 
 std::span<const float> CogVideoXTransformer::predict(int64_t step, std::span<const float> latents) {
-  if (texts_ == shape_.texts && !shape_.passes) return pass(step, latents, 0);
+  if (texts_ == 1) return pass(step, latents, 0).output(0);
   predictions_.clear();
-  if (shape_.passes) {
-    pass(step, latents, 0);
-    BoundNetwork& network = bound_step();
-    for (size_t i = 0; i < network.outputs(); ++i) {
-      const auto made = network.output(i);
-      predictions_.insert(predictions_.end(), made.begin(), made.end());
-    }
-    return predictions_;
-  }
-  for (int64_t i = 0; i < texts_; ++i) {
-    const auto made = pass(step, latents, i);
+  const auto add = [&](std::span<const float> made) {
     predictions_.insert(predictions_.end(), made.begin(), made.end());
+  };
+  if (shape_.passes) {
+    BoundNetwork& network = pass(step, latents, 0);
+    for (size_t i = 0; i < network.outputs(); ++i) add(network.output(i));
+  } else if (shape_.texts > 1) {
+    // Of each token, as wide as a text.
+    add(side_by_side(pass(step, latents, 0).output(0), shape_.tokens, config_.token_dim()));
+  } else {
+    for (int64_t i = 0; i < texts_; ++i) add(pass(step, latents, i).output(0));
   }
   return predictions_;
 }

@@ -12,13 +12,21 @@
 
 namespace braid {
 
+// How the texts of a step, as guidance's two, run on the same ranks.
+enum class TextOrder : uint8_t {
+  apart,  // one after another
+  batch,  // as one: weights are read once, and few rows are multiplied together
+  turns,  // by the schedule "cfg_passes", each during the other's transfers
+};
+std::string_view to_string(TextOrder order);
+
 // The other inputs of denoising steps, beside latents.
 struct CogVideoXInputs {
   VideoGrid grid;
   int64_t texts = 1;                   // B: with guidance by two passes 2
   std::span<const float> text_states;  // [B * Lt, text_dim], of T5
   std::span<const int64_t> timesteps;  // [steps]
-  bool by_one = false;                 // texts never run as a batch, which takes less memory
+  std::optional<TextOrder> order;      // none: CogVideoXTransformer::usual_order()
 };
 
 // A block, which costs ranks and needs values as all blocks do, and is planned sooner.
@@ -34,10 +42,8 @@ class CogVideoXTransformer {
                        const NetworkConfig& network);
 
   // A step's inputs with rows that ranks divide, as in row_parallel.
-  static std::vector<std::vector<std::string>> row_parts(TextRows text = TextRows::split) {
-    if (text == TextRows::replicated) return {{"latents", "positions"}};
-    return {{"text"}, {"latents", "positions"}};
-  }
+  static std::vector<std::vector<std::string>> row_parts(TextRows text = TextRows::split,
+                                                         const CogVideoXShape& shape = {});
 
   const CogVideoXConfig& config() const { return config_; }
   const Network& network() const { return network_; }
@@ -47,13 +53,14 @@ class CogVideoXTransformer {
                  TextRows text = TextRows::split) {
     network_.divide_by(mesh, schedule, text);
   }
-  // Several texts run as one batch up to this many rows (the step then reads weights once); beyond,
-  // and over ranks, one after another, which takes less memory.
-  static constexpr int64_t kBatchRows = 8192;
-  // Over ranks the schedule "cfg_passes" runs all texts by turns, for twice the memory of values.
-  bool by_turns() const { return by_turns(texts_); }
+  // The order where nobody chose another: turns by the schedule "cfg_passes", else a batch. At all
+  // measured sizes a batch was faster, by 19% with few rows and 2% with many (docs/log).
+  TextOrder usual_order() const;
+  // Of the present texts; without several: apart.
+  TextOrder order() const;
   // The shape of a step's Program for so many texts, with `text` rows each.
-  CogVideoXShape shape_of(int64_t texts, int64_t text, int64_t tokens, bool by_one) const;
+  CogVideoXShape shape_of(int64_t texts, int64_t text, int64_t tokens,
+                          std::optional<TextOrder> order) const;
   // Bytes of values that a device needs for such a Program, as of Network.
   int64_t value_bytes(const CogVideoXShape& shape) const;
   // The step's bound Program for the current shape.
@@ -69,15 +76,14 @@ class CogVideoXTransformer {
                       std::span<const float> predictions);
 
  private:
-  bool by_turns(int64_t texts) const;
   Program program_of(const CogVideoXConfig& part, const CogVideoXShape& shape) const;
   LayoutPlan layout_of(const Program& program, const CogVideoXShape& shape) const;
   // As of FluxTransformer, with text `i`.
   std::string first_block_beyond_finite(int64_t step, std::span<const float> latents, int64_t i);
   BoundNetwork& bound_part(const CogVideoXConfig& part, const CogVideoXShape& shape);
   std::span<const float> modulation_of(int64_t step) const;
-  // With text `i` of several, or all: the first output.
-  std::span<const float> pass(int64_t step, std::span<const float> latents, int64_t i);
+  // Runs the Program with text `i` of several, or with all.
+  BoundNetwork& pass(int64_t step, std::span<const float> latents, int64_t i);
 
   CogVideoXConfig config_;
   std::shared_ptr<const WeightSource> weights_;

@@ -58,10 +58,10 @@ StepChoice choice_for(const FluxConfig& flux, int64_t vae_scale, const PipelineC
   FluxShape shape{.text = config.text_tokens > 0 ? config.text_tokens : otherwise.text_tokens,
                   .image = tokens_of(config.width) * tokens_of(config.height)};
   const DType dtype = config.values();
-  return choice_of(config, config.topology, flux.heads, [&](TextRows text) -> StepForm {
+  return choice_of(config, config.topology, flux.heads, [&](TextRows text) {
     shape.apart = text == TextRows::replicated;
-    return {text, flux_step(few_blocks(flux), shape, all_in(dtype), dtype),
-            FluxTransformer::row_parts(text)};
+    return std::vector<StepForm>{{text, flux_step(few_blocks(flux), shape, all_in(dtype), dtype),
+                                  FluxTransformer::row_parts(text)}};
   });
 }
 

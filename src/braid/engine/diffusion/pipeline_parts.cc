@@ -61,18 +61,20 @@ NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<Seque
 }
 
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
-                     const std::function<StepForm(TextRows)>& form) {
+                     const std::function<std::vector<StepForm>(TextRows)>& forms_of, int64_t room) {
   std::vector<StepForm> forms;
   for (const TextRows text : kTextRows) {
     const bool offered = topology.ranks() > 1 || text == TextRows::split;  // one rank has all text
-    if (config.text ? *config.text == text : offered) forms.push_back(form(text));
+    if (config.text ? *config.text != text : !offered) continue;
+    for (StepForm& form : forms_of(text)) forms.push_back(std::move(form));
   }
   std::unique_ptr<KernelCatalog> kernels;
   if (config.device.cuda) kernels = kernels_of_gpu(config.device.first_gpu());
   return choose_step({.sp = {config.sp, config.degrees},
                       .topology = topology,
                       .schedule = config.schedule,
-                      .profile = config.profile},
+                      .profile = config.profile,
+                      .room = room},
                      heads, forms, kernels.get());
 }
 

@@ -30,6 +30,7 @@ struct PipelineConfig {
   // Groups of ranks: 2 compute a pass of guidance each, at the same time. 0: with `choose_sp`, as
   // is fastest in simulation for two passes.
   int cfg_ranks = 1;
+  int passes = 2;  // of guidance that choices are to be fastest for
   std::string schedule = "sequence_parallel";
   std::optional<Profile> profile;  // prices modes, and strategies where `schedule` is auto
   fabric::LinkModel links;         // between ranks
@@ -71,10 +72,10 @@ NetworkConfig encoder_of(const PipelineConfig& config, EncoderPlace place);
 NetworkConfig decoder_of(const PipelineConfig& config, const std::optional<SequenceMesh>& mesh,
                          const RandomWeights* random);
 
-// The division of a step over `topology`, as choose_step does for the config. `form` makes the
-// step's form for each TextRows that the config allows.
+// The division of a step over `topology`, as choose_step does for the config and `room`, among
+// `forms` of the step for each TextRows that the config allows.
 StepChoice choice_of(const PipelineConfig& config, const Topology& topology, int64_t heads,
-                     const std::function<StepForm(TextRows)>& form);
+                     const std::function<std::vector<StepForm>(TextRows)>& forms, int64_t room = 0);
 
 // Free memory of the config's fullest GPU, or of the host. `made`: a CPU's weights are made, not
 // mapped, and stay.

@@ -41,7 +41,9 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, std::span<cons
   const SequenceParallel& sp = request.sp;
   const Topology& topology = request.topology;
   if (sp.mode && request.schedule != "auto" && forms.size() == 1) {
-    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees), request.schedule, forms[0].text};
+    const StepForm& form = forms[0];
+    return {sequence_mesh(*sp.mode, topology, heads, sp.degrees),
+            form.schedule.empty() ? request.schedule : form.schedule, form.text};
   }
   if (!request.profile) {
     fail(ErrorCode::kInvalidArgument, "{} 'auto' prices steps: it needs a profile",
@@ -50,22 +52,33 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, std::span<cons
                                       : "text rows");
   }
   const StepPrices prices(*request.profile, topology, like);
-  std::vector<std::string> schedules = {request.schedule};
-  if (request.schedule == "auto") schedules = {"sequence_parallel", "sequential"};
+  std::vector<std::string> all = {request.schedule};
+  if (request.schedule == "auto") all = {"sequence_parallel", "sequential"};
   std::optional<StepChoice> best;
   std::vector<std::string> priced;
-  double least = std::numeric_limits<double>::infinity();
+  // Forms that fit come first, then by time; forms that do not, by their memory.
+  const auto none = std::pair(std::numeric_limits<int64_t>::max(), 0.0);
+  auto least = none;
   for (const SequenceMesh& mesh : meshes_of(sp, topology, heads)) {
-    for (const std::string& schedule : schedules) {
-      for (const StepForm& form : forms) {
-        const double seconds =
-            prices.seconds(prices.plan(form.program, form.parts, mesh, schedule));
+    for (size_t i = 0; i < forms.size(); ++i) {
+      const StepForm& form = forms[i];
+      const std::vector<std::string> own = {form.schedule};
+      for (const std::string& schedule : form.schedule.empty() ? all : own) {
+        const PlannedForward planned = prices.plan(form.program, form.parts, mesh, schedule);
+        const double seconds = prices.seconds(planned) * form.runs;
+        const int64_t bytes = planned.schedules[0].memory.arena_bytes;
+        const bool fits = request.room == 0 || bytes <= request.room;
         priced.push_back(fmt::format(
-            "{}, {}, {}{}: {:.3f} ms", to_string(mesh.mode), to_string(mesh.degrees), schedule,
-            form.text == TextRows::split ? "" : ", text replicated", seconds * 1e3));
-        if (seconds >= least) continue;
-        least = seconds;
-        best = StepChoice{mesh, schedule, form.text, {}, seconds};
+            "{}, {}, {}{}{}{}: {:.3f} ms{}", to_string(mesh.mode), to_string(mesh.degrees),
+            schedule, form.text == TextRows::split ? "" : ", text replicated",
+            form.name.empty() ? "" : ", ", form.name, seconds * 1e3,
+            fits ? ""
+                 : fmt::format(", values of {:.1f} GB in {:.1f}", static_cast<double>(bytes) * 1e-9,
+                               static_cast<double>(request.room) * 1e-9)));
+        const auto price = std::pair(fits ? 0 : bytes, seconds);
+        if (price >= least) continue;
+        least = price;
+        best = StepChoice{mesh, schedule, form.text, {}, seconds, i};
       }
     }
   }

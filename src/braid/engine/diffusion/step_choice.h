@@ -26,6 +26,9 @@ struct StepForm {
   TextRows text = TextRows::split;
   Program program;
   std::vector<std::vector<std::string>> parts;
+  int runs = 1;          // of the Program in a step
+  std::string schedule;  // runs by this strategy alone; empty: as the request says
+  std::string name;      // among several forms, in `priced`: "as one batch"
 };
 
 // A user's request for ranks that divide the rows of a network's steps.
@@ -34,6 +37,7 @@ struct RankRequest {
   Topology topology;
   std::string schedule = "sequence_parallel";  // a strategy's name, or auto: the fastest
   std::optional<Profile> profile;              // prices modes and strategies; `auto` needs it
+  int64_t room = 0;  // bytes of a rank's values; forms beyond are taken if no other fits. 0: any
 };
 
 // How ranks divide a step, and when its launches run.
@@ -43,6 +47,7 @@ struct StepChoice {
   TextRows text = TextRows::split;
   std::vector<std::string> priced;  // a line for each candidate of `auto`
   double seconds = 0;  // simulated seconds of the priced part of a step; 0: nothing was priced
+  size_t form = 0;     // the taken form's index
 };
 
 // The Program for a rank alone (an empty layout) or divided over ranks by `layout`: lowered, fused,
@@ -54,8 +59,9 @@ PlannedForward plan_network(const Program& program, const LayoutPlan& layout,
 // Simulated seconds of such a plan.
 double network_seconds(const Plan& planned, const CostModel& cost);
 
-// Of several `forms` the fastest in simulation. Fails with kInvalidArgument without a legal mesh,
-// or for a choice without a profile. Kernels wait inside like those of `like` (null: none).
+// Of several `forms` the fastest in simulation that fits the request's room. Fails with
+// kInvalidArgument without a legal mesh, or for a choice without a profile. Kernels wait inside
+// like those of `like` (null: none).
 StepChoice choose_step(const RankRequest& request, int64_t heads, std::span<const StepForm> forms,
                        const KernelCatalog* like);
 
