@@ -170,6 +170,34 @@ TEST_F(ImageTest, FullDisk) {
   }
 }
 
+TEST_F(ImageTest, AutoNamesItsChoiceAndEqualsOneRank) {
+  const std::string options = "image" + kGuided + " -p cat --size 24x16 --steps 2 --seed 3 -o ";
+  std::filesystem::create_directories(path("braid/profiles"));
+  std::filesystem::copy(BRAID_SOURCE_DIR "/profiles/h100.json", path("braid/profiles/cpu-1.json"));
+  setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  const Outcome o =
+      braid(options + path("auto.png") + " --device cpu --sp auto --ranks 4 -t 1 --json");
+  unsetenv("XDG_CACHE_HOME");
+  ASSERT_EQ(o.status, 0) << o.err;
+  const json report = json::parse(o.out);
+  EXPECT_EQ(report["ranks"], 4);
+  const std::string chosen =
+      report["sp"].get<std::string>() + ", " + report["schedule"].get<std::string>();
+  std::string best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const std::string line : report["priced"]) {
+    const double ms = std::stod(line.substr(line.rfind(": ") + 2));
+    if (ms < least) least = ms, best = line;
+  }
+  EXPECT_THAT(best, testing::StartsWith(chosen));
+  EXPECT_THAT(o.err, HasSubstr("auto: " + chosen));
+  EXPECT_GT(report["sent_bytes"]["step"], 0);
+  ASSERT_EQ(braid(options + path("one.png")).status, 0);
+  const auto a = png("auto.png").image.pixels, b = png("one.png").image.pixels;
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1);
+}
+
 TEST_F(ImageTest, MistakesGetOneLine) {
   const std::string small = " -W 16 -H 16 --steps 1 -o " + path("no.png");
   expect_refused("image -p x", 2, "image needs a model: -m FOLDER");
