@@ -14,12 +14,12 @@ namespace {
 
 struct VideoBench : StepBenchOptions {
   std::string size;
-  std::vector<int64_t> frames, heads;
+  std::vector<int64_t> frames, heads, batches;
 };
 
-// A video's sides and latent frames.
+// A video's sides and frames, and the texts in a step.
 struct Length {
-  int64_t width = 0, height = 0, frames = 0;
+  int64_t width = 0, height = 0, frames = 0, batch = 1;
   int64_t latent_frames() const { return ((frames - 1) / 4) + 1; }
   VideoGrid grid(const CogVideoXConfig& c) const {
     return {ceil_div(latent_frames(), c.patch_frames), height / 16, width / 16};
@@ -34,10 +34,14 @@ class CogVideoXStep : public BenchedStep {
 
   void begin(size_t i) override {
     const CogVideoXConfig& c = transformer_.config();
-    const auto text = normals(1, c.text_tokens * c.text_dim);
+    const auto text = normals(1, sizes_[i].batch * c.text_tokens * c.text_dim);
     const std::vector<int64_t> timesteps = {500};
     const VideoGrid grid = sizes_[i].grid(c);
-    transformer_.begin({.grid = grid, .text_states = text, .timesteps = timesteps});
+    transformer_.begin({.grid = grid,
+                        .texts = sizes_[i].batch,
+                        .text_states = text,
+                        .timesteps = timesteps,
+                        .order = TextOrder::batch});
     latents_ = normals(3, grid.tokens() * c.token_dim());
   }
   void run() override { transformer_.predict(0, latents_); }
@@ -65,7 +69,7 @@ StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& size
   part.blocks = 1;
   const auto step = [&sizes, dtype = place.dtype()](const CogVideoXConfig& c, size_t i) {
     return cogvideox_step(
-        c, {.text = c.text_tokens, .tokens = sizes[i].grid(c).tokens()},
+        c, {.texts = sizes[i].batch, .text = c.text_tokens, .tokens = sizes[i].grid(c).tokens()},
         [dtype](std::string_view) { return dtype; }, dtype);
   };
   StepFamily family{
@@ -80,7 +84,9 @@ StepFamily family_of(const PipelineParts& parts, const std::vector<Length>& size
       .part = [=](size_t i) { return step(part, i); },
       .rows = CogVideoXTransformer::row_parts()};
   for (const Length& s : sizes) {
-    family.sizes.push_back(fmt::format("{} x {}, {} frames", s.width, s.height, s.frames));
+    family.sizes.push_back(
+        fmt::format("{} x {}, {} frames{}", s.width, s.height, s.frames,
+                    o.batches.empty() ? "" : fmt::format(", batch {}", s.batch)));
   }
   return family;
 }
@@ -120,7 +126,10 @@ void bench_video(VideoBench o) {
   std::vector<Length> sizes;
   for (int64_t frames : o.frames) {
     require_between("--frames", frames, 1, 1 << 16);
-    sizes.push_back({width, height, frames});
+    for (int64_t batch : o.batches.empty() ? std::vector<int64_t>{1} : o.batches) {
+      require_between("--batch", batch, 1, 64);
+      sizes.push_back({width, height, frames, batch});
+    }
   }
   for (int64_t side : {width, height}) {
     require_between("--size", side, 16, 16384);
@@ -132,7 +141,8 @@ void bench_video(VideoBench o) {
   if (o.heads.empty()) o.heads = {heads};
   for (const int64_t count : o.heads) {
     require_between("--heads", count, 1, 1024);
-    if (const auto lengths = attention_sizes(o.figure, o.tokens); !lengths.empty()) {
+    const auto lengths = attention_sizes(o.figure, o.tokens);
+    if (!lengths.empty() && o.batches.empty()) {
       print_steps(attention_family(count, lengths, place), o, place);
       continue;
     }
@@ -163,6 +173,11 @@ void add_bench_video(CLI::App& bench) {
   command
       ->add_option("--heads", o->heads,
                    "heads in place of the model's, several with commas: the paper prints 24")
+      ->delimiter(',');
+  command
+      ->add_option("--batch", o->batches,
+                   "texts in a step, several with commas; with --figure 9 whole steps in place of "
+                   "attention alone")
       ->delimiter(',');
   command
       ->add_option("--cfg-ranks", o->cfg_ranks,

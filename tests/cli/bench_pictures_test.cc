@@ -110,6 +110,15 @@ TEST_F(BenchPicturesTest, FiguresOfAttentionAlone) {
   EXPECT_THAT(pieces, HasSubstr("| 64 tokens, D 64, 4 pieces | one rank |"));
 }
 
+TEST_F(BenchPicturesTest, FigureOfBatchesIsOfWholeSteps) {
+  const std::string steps =
+      table("video" + cogvideox() + " --machines 2x1 --size 32 --frames 9 --figure 9 --batch 1,3");
+  EXPECT_THAT(steps, HasSubstr("| 32 x 32, 9 frames, batch 1 | one rank |"));
+  EXPECT_THAT(steps, HasSubstr("| 32 x 32, 9 frames, batch 3 | usp, nothing hidden | 1 x 2 x 1 |"));
+  EXPECT_THAT(steps, HasSubstr("| 32 x 32, 9 frames, batch 3 | torus | 2 x 1 x 1 |"));
+  expect_refused("bench video" + cogvideox() + " --ranks 1 --batch 0", 2, "--batch is 0");
+}
+
 class SimulatedStepsTest : public BenchPicturesTest {
  protected:
   static std::string flux() {
@@ -216,6 +225,22 @@ TEST_F(SimulatedStepsTest, PricesAreThoseOfAuto) {
   for (const Json& row : size["rows"]) of_table = std::min<double>(of_table, row["ms"]);
   EXPECT_EQ(fmt::format("{:.3f}", of_table), fmt::format("{:.3f}", least));
   std::filesystem::remove_all(folder_ / "braid");
+}
+
+// A batch costs less than its texts one after another, and at this size not much less.
+TEST_F(SimulatedStepsTest, BatchesOfTexts) {
+  const Json sizes =
+      simulated("video" + cogvideox() + " --profile h200 --machines 2x1 --size " +
+                "720x480 --frames 49 --blocks 1 --link-gbps 12.5 --figure 9 " + "--batch 1,2,4")
+          .at(0)["sizes"];
+  ASSERT_EQ(sizes.size(), 3u);
+  for (const char* row : {"usp, nothing hidden", "torus"}) {
+    for (const int i : {1, 2}) {
+      const double more = ms_of(sizes[i], row) / ms_of(sizes[i - 1], row);
+      EXPECT_GT(more, 1.8) << row;
+      EXPECT_LT(more, 2) << row;
+    }
+  }
 }
 
 // Two groups of ranks take a pass each; a group of all takes both.
