@@ -3,7 +3,7 @@
 
   bench_cuda_flux configs/flux-1-dev.json --decode 1024 --decode 4096 --pixels FILE
   tools/bench_decoder_torch.py configs/flux-1-dev.json --size 1024 --size 4096 --pixels FILE \\
-      --f32 --compile 1024
+      --f32 --ways eager,compile
   bench_cuda_cogvideox configs/cogvideox-5b.json --decode 49 --pixels FILE
   tools/bench_decoder_torch.py configs/cogvideox-5b.json --size 720x480:49 --pixels FILE
 
@@ -147,7 +147,7 @@ class Work:
     def __init__(self, family, text, device):
         size, _, frames = text.partition(":")
         sides, frames = [int(side) for side in size.split("x")], int(frames or 0)
-        self.text, (self.width, self.height) = text, sides if len(sides) == 2 else 2 * sides
+        self.width, self.height = sides if len(sides) == 2 else 2 * sides
         self.name = str(frames or self.width)
         self.title = f"{self.width} x {self.height}" + (f", {frames} frames" if frames else "")
         self.latents = lambda: family.latents((self.width, self.height), frames).to(
@@ -208,7 +208,7 @@ def main():
                         help="1024 or 1024x768, of videos 720x480:49")
     parser.add_argument("--pixels", help="prefix of what Braid wrote")
     parser.add_argument("--f32", action="store_true")
-    parser.add_argument("--compile", action="append", default=[], help="one --size, or all")
+    parser.add_argument("--ways", default="eager", help="eager, compile, or both with a comma")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
@@ -227,12 +227,11 @@ def main():
         if options.device == "cuda":
             torch.cuda.empty_cache()
     torch.backends.cudnn.benchmark = True
-    for work in works if options.rounds else []:
-        time_decodes(family, model, work, False, options.rounds)
-    for work in works if options.rounds and options.compile else []:
-        if {"all", work.text} & set(options.compile):
+    for way in options.ways.split(",") if options.rounds else []:
+        if way == "compile":
             model.decoder.compile(dynamic=False)
-            time_decodes(family, model, work, True, options.rounds)
+        for work in works:
+            time_decodes(family, model, work, way == "compile", options.rounds)
     sys.exit(compared.beyond > 0)
 
 

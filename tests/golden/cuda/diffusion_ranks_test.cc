@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "braid/engine/diffusion/flux_pipeline.h"
 #include "braid/engine/diffusion/pipeline_checks.h"
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
 #include "golden/cuda/flux_velocity.h"
+#include "golden/diffusion/flux_case.h"
 #include "golden/diffusion/spoiled.h"
 #include "golden/support/forward.h"
 
@@ -238,6 +240,38 @@ TEST_P(CudaDiffusionRanks, VelocitiesInF32) {
   const auto weights = folder.weights("transformer");
   expect_one_gpus_velocity({folder.config("transformer"), *weights}, DType::f32, GetParam(),
                            {1e-5, 1e-5});
+}
+
+// Whole pipelines beside diffusers, after every step.
+TEST_P(CudaDiffusionRanks, LatentsAndPixelsInF32) {
+  for (const DiffusionCase& c : diffusion_cases()) {
+    for (const SpMode mode : {SpMode::ring, SpMode::ulysses}) {
+      SCOPED_TRACE(fmt::format("{}, {}", c.name, to_string(mode)));
+      std::optional<FluxPipeline> pipeline;
+      try {
+        pipeline.emplace(tiny_pipeline(c.kind),
+                         PipelineConfig{.sp = mode,
+                                        .topology = {.machines = 1, .devices = GetParam()},
+                                        .device = gpus_for(GetParam()),
+                                        .dtype = DType::f32,
+                                        .encoders = EncoderPlace::cpu});
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);  // more head groups than heads
+        EXPECT_EQ(mode, SpMode::ulysses);
+        continue;
+      }
+      double worst = 0;
+      for (size_t i = 0; i < c.prompts.size(); ++i) {
+        const GoldenPicture want(c, i);
+        const MadePicture made = make_picture(*pipeline, c, i);
+        worst = std::max(worst, worst_difference(made.latents, want.latents));
+        EXPECT_LE(worst_pixel(made.image, want.pixels), 1);
+      }
+      RecordProperty(fmt::format("{}_{}_latents", c.name, to_string(mode)),
+                     fmt::format("{:.3g}", worst));
+      EXPECT_LT(worst, 1e-4);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, CudaDiffusionRanks, testing::Values(2, 4));

@@ -9,6 +9,7 @@
 #include "braid/engine/diffusion/torch_generator.h"
 #include "braid/engine/world.h"
 #include "golden/cuda/flux_velocity.h"
+#include "golden/diffusion/flux_case.h"
 
 namespace braid::golden {
 namespace {
@@ -48,26 +49,24 @@ TEST_P(CudaDiffusion, VelocityInBf16AndF16) {
   }
 }
 
-TEST_P(CudaDiffusion, PixelsInF32) {
+// With encoders on the CPU, and on the GPU.
+TEST_P(CudaDiffusion, LatentsAndPixelsInF32) {
   const DiffusionCase& c = GetParam();
-  const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
-  const auto want = tensor<int32_t>(golden, "pixels");
-  FluxPipeline pipeline(tiny_pipeline(c.kind), {.device = kGpu, .dtype = DType::f32});
-  ImageRequest request{.prompt = c.prompts[0],
-                       .width = c.width,
-                       .height = c.height,
-                       .steps = c.steps,
-                       .guidance = c.guidance,
-                       .text_tokens = c.text,
-                       .seed = c.seeds[0]};
-  RgbImage image;
-  request.on_image = [&](int64_t, const RgbImage& made) { image = made; };
-  EXPECT_TRUE(pipeline.generate(request).complete);
-  int most = 0;
-  for (size_t n = 0; n < image.pixels.size(); ++n) {
-    most = std::max(most, std::abs(int{image.pixels[n]} - want[n]));
+  for (const EncoderPlace place : {EncoderPlace::cpu, EncoderPlace::gpu}) {
+    const char* where = place == EncoderPlace::cpu ? "cpu" : "gpu";
+    SCOPED_TRACE(where);
+    FluxPipeline pipeline(tiny_pipeline(c.kind),
+                          {.device = kGpu, .dtype = DType::f32, .encoders = place});
+    for (size_t i = 0; i < c.prompts.size(); ++i) {
+      const GoldenPicture want(c, i);
+      const MadePicture made = make_picture(pipeline, c, i);
+      EXPECT_TRUE(made.result.complete);
+      const double error = worst_difference(made.latents, want.latents);
+      RecordProperty(fmt::format("latents_{}_{}", where, i), fmt::format("{:.3g}", error));
+      EXPECT_LT(error, 1e-4);
+      EXPECT_LE(worst_pixel(made.image, want.pixels), 1);
+    }
   }
-  EXPECT_LE(most, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Flux, CudaDiffusion, testing::ValuesIn(diffusion_cases()),

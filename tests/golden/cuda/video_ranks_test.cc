@@ -83,11 +83,14 @@ void for_each_pipeline(const VideoCase& c, int ranks, DType dtype,
 TEST_P(CudaVideoRanks, LatentsAndPixelsInF32) {
   for (const VideoCase& c : video_cases()) {
     const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
+    double worst = 0;
     for_each_pipeline(c, GetParam(), DType::f32, [&](CogVideoXPipeline& pipeline) {
       const MadeVideo made = make_video(pipeline, c.request);
-      EXPECT_LT(worst_difference(made.latents, tensor<float>(golden, "latents")), 2e-4);
+      worst = std::max(worst, worst_difference(made.latents, tensor<float>(golden, "latents")));
       EXPECT_LE(worst_pixel(made, tensor<int32_t>(golden, "pixels")), 1);
     });
+    RecordProperty(c.name + "_latents", fmt::format("{:.3g}", worst));
+    EXPECT_LT(worst, 1e-4);
   }
 }
 

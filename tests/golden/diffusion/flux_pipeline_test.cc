@@ -1,64 +1,28 @@
 // A whole pipeline from prompts to pixels against diffusers.
-#include "braid/engine/diffusion/flux_pipeline.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdlib>
-
-#include "golden/diffusion/case.h"
+#include "golden/diffusion/flux_case.h"
 
 namespace braid::golden {
 namespace {
 
 using testing::HasSubstr;
 
-ImageRequest request_of(const DiffusionCase& c, size_t prompt) {
-  return {.prompt = c.prompts[prompt],
-          .width = c.width,
-          .height = c.height,
-          .steps = c.steps,
-          .guidance = c.guidance,
-          .text_tokens = c.text,
-          .seed = c.seeds[prompt]};
-}
-
 class PipelineCase : public testing::TestWithParam<DiffusionCase> {};
 
 TEST_P(PipelineCase, PixelsMatchDiffusers) {
   const DiffusionCase& c = GetParam();
-  const SafetensorsFile golden(diffusion_golden(c.name + ".safetensors"));
   FluxPipeline pipeline(tiny_pipeline(c.kind), {.threads = 2});
-  const auto want_pixels = tensor<int32_t>(golden, "pixels");
-  const auto want_latents = tensor<float>(golden, "latents");
-  const int64_t pixels = c.width * c.height * 3;
-  const int64_t values = std::ssize(want_latents) / c.steps / c.batch();  // of one image
-  for (int64_t i = 0; i < c.batch(); ++i) {
-    SCOPED_TRACE(c.prompts[static_cast<size_t>(i)]);
-    ImageRequest request = request_of(c, static_cast<size_t>(i));
-    double worst = 0;
-    request.on_latents = [&](int64_t, int64_t step, std::span<const float> latents) {
-      ASSERT_EQ(std::ssize(latents), values);
-      if (step == 0) return;
-      const float* want = want_latents.data() + ((((step - 1) * c.batch()) + i) * values);
-      for (int64_t n = 0; n < values; ++n) {
-        worst = std::max(worst, std::abs(static_cast<double>(latents[n]) - want[n]));
-      }
-    };
-    RgbImage image;
-    request.on_image = [&](int64_t, const RgbImage& made) { image = made; };
-    const ImageResult result = pipeline.generate(request);
-    EXPECT_TRUE(result.complete);
-    EXPECT_THAT(result.remarks, testing::SizeIs(c.text == 1 ? 1 : 0));
-    EXPECT_EQ(std::ssize(result.timings.step_ms), c.steps);
-    EXPECT_LT(worst, 1e-4);
-    ASSERT_EQ(std::ssize(image.pixels), pixels);
-    int most = 0;
-    for (int64_t n = 0; n < pixels; ++n) {
-      most = std::max(most, std::abs(int{image.pixels[n]} - want_pixels[(i * pixels) + n]));
-    }
-    EXPECT_LE(most, 1);
+  for (size_t i = 0; i < c.prompts.size(); ++i) {
+    SCOPED_TRACE(c.prompts[i]);
+    const GoldenPicture want(c, i);
+    const MadePicture made = make_picture(pipeline, c, i);
+    EXPECT_TRUE(made.result.complete);
+    EXPECT_THAT(made.result.remarks, testing::SizeIs(c.text == 1 ? 1 : 0));
+    EXPECT_EQ(std::ssize(made.result.timings.step_ms), c.steps);
+    EXPECT_LT(worst_difference(made.latents, want.latents), 1e-4);
+    EXPECT_LE(worst_pixel(made.image, want.pixels), 1);
   }
 }
 
