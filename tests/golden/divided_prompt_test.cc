@@ -2,10 +2,9 @@
 // logits and tokens are one rank's, wherever the keys lie afterwards.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "golden/support/expect_greedy.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -95,7 +94,6 @@ TEST_P(DividedPrompt, LogitsAreThoseOfOneRank) {
 }
 
 TEST_P(DividedPrompt, GreedyTokensAreThoseOfOneRank) {
-  const double tolerance = loaded_->model.default_kv_dtype() == DType::f32 ? 1e-4 : 1e-2;
   for (int P : {2, 4}) {
     Generator generator(loaded_->model, loaded_->tokenizer,
                         {.tp = P,
@@ -104,13 +102,8 @@ TEST_P(DividedPrompt, GreedyTokensAreThoseOfOneRank) {
                          .schedule = "sequence_parallel",
                          .profile = slow_memory()});
     for (const Case& c : load_golden(GetParam()).cases) {
-      const Generation g = generator.generate(
-          {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
-      ASSERT_EQ(g.ids.size(), c.greedy.size());
-      for (size_t i = 0; i < c.greedy.size(); ++i) {
-        if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
-        ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
-      }
+      expect_greedy(generator, c, greedy_tolerance(loaded_->model));
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/ops/fusion.h"
+#include "golden/support/expect_greedy.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -51,17 +52,6 @@ void expect_logits(const Golden& golden, const Case& c, const std::vector<std::v
   }
   if (!inner.empty()) {
     EXPECT_LT(relative_distance(inner, c.inner), tolerance);
-  }
-}
-
-// Greedy tokens agree up to the first step whose two best logits are closer than rounding.
-void expect_greedy(Generator& generator, const Case& c, double tolerance) {
-  Request request{.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true};
-  const Generation g = generator.generate(request);
-  ASSERT_EQ(g.ids.size(), c.greedy.size());
-  for (size_t i = 0; i < c.greedy.size(); ++i) {
-    if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
-    ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i;
   }
 }
 

@@ -2,10 +2,9 @@
 // tokens are one rank's, and later steps go on with the keys of these ranks.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "golden/support/expect_greedy.h"
 #include "golden/support/random_model.h"
 #include "golden/support/sequences.h"
 #include "golden/support/slow_machines.h"
@@ -64,7 +63,6 @@ TEST_P(PartsOfRanks, LogitsAreThoseOfOneRank) {
 }
 
 TEST_P(PartsOfRanks, GreedyTokensAreThoseOfOneRank) {
-  const double tolerance = loaded_->model.default_kv_dtype() == DType::f32 ? 1e-4 : 1e-2;
   Generator generator(loaded_->model, loaded_->tokenizer,
                       {.tp = 4,
                        .sp = SequenceParallel{},
@@ -73,13 +71,8 @@ TEST_P(PartsOfRanks, GreedyTokensAreThoseOfOneRank) {
                        .links = {.machines = 2},
                        .profile = slow_machines(DType::f32)});
   for (const Case& c : load_golden(GetParam()).cases) {
-    const Generation g = generator.generate(
-        {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
-    ASSERT_EQ(g.ids.size(), c.greedy.size());
-    for (size_t i = 0; i < c.greedy.size(); ++i) {
-      if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
-      ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
-    }
+    expect_greedy(generator, c, greedy_tolerance(loaded_->model));
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "golden/support/expect_greedy.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -104,8 +104,6 @@ TEST_P(SequenceTest, LogitsAreThoseOfOneRank) {
 
 // A prompt over the ranks, its keys to rank 0, and token by token from there.
 TEST_P(SequenceTest, GreedyTokensAreThoseOfOneRank) {
-  // 16-bit models keep a 16-bit KV cache: one more rounding of 2^-9 at most per key and value.
-  const double tolerance = loaded_->model.default_kv_dtype() == DType::f32 ? kF32Tolerance : 1e-2;
   for (const Division& d : kDivisions) {
     if (!legal(d)) continue;
     SCOPED_TRACE(to_string(d));
@@ -116,13 +114,8 @@ TEST_P(SequenceTest, GreedyTokensAreThoseOfOneRank) {
                          .schedule = d.schedule,
                          .links = {.machines = d.machines}});
     for (const Case& c : load_golden(GetParam()).cases) {
-      const Generation g = generator.generate(
-          {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
-      ASSERT_EQ(g.ids.size(), c.greedy.size());
-      for (size_t i = 0; i < c.greedy.size(); ++i) {
-        if (c.gaps[i] < 2 * tolerance * std::abs(c.greedy_logits[i])) break;
-        ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
-      }
+      expect_greedy(generator, c, greedy_tolerance(loaded_->model));
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -13,15 +13,13 @@
 #include "braid/engine/world.h"
 #include "golden/cuda/flux_velocity.h"
 #include "golden/diffusion/flux_case.h"
+#include "golden/diffusion/flux_steps.h"
 #include "golden/diffusion/spoiled.h"
 #include "golden/support/forward.h"
 
 namespace braid::golden {
 namespace {
 
-struct Picture {
-  int64_t text, rows, columns;
-};
 const std::vector<Picture> kPictures = {{1, 3, 5}, {77, 2, 3}, {20, 11, 13}, {512, 8, 9}};
 
 std::vector<float> normals(uint64_t seed, int64_t n) {
@@ -32,15 +30,8 @@ std::vector<float> normals(uint64_t seed, int64_t n) {
 
 // Prepares two steps.
 void begin(FluxTransformer& transformer, const Picture& p) {
-  const FluxConfig& c = transformer.config();
-  const auto text = normals(1, p.text * c.text_dim), pooled = normals(2, c.pooled_dim);
-  const std::vector<float> sigmas = {1.0f, 0.4f};
-  transformer.begin({.token_rows = p.rows,
-                     .token_columns = p.columns,
-                     .text = text,
-                     .pooled = pooled,
-                     .sigmas = sigmas,
-                     .guidance = 3.5f});
+  begin(transformer, p, std::vector<float>{1.0f, 0.4f},
+        [](int64_t n, uint64_t seed) { return normals(seed, n); });
 }
 
 // The velocities of two steps. Each runs twice, and gives the same bits.

@@ -2,12 +2,12 @@
 // logits are one GPU's, with keys together or apart, and decoding goes on with these keys.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <optional>
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
+#include "golden/support/expect_greedy.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"
@@ -82,13 +82,8 @@ TEST_P(CudaPartsOfRanks, GreedyTokensAreThoseOfOneGpu) {
                        .links = {.machines = 2},
                        .profile = slow_machines(DType::bf16)});
   for (const Case& c : golden_.cases) {
-    const Generation g = generator.generate(
-        {.prompt = c.prompt, .max_tokens = std::ssize(c.greedy), .ignore_eos = true});
-    ASSERT_EQ(g.ids.size(), c.greedy.size());
-    for (size_t i = 0; i < c.greedy.size(); ++i) {
-      if (c.gaps[i] < 2 * tolerance_ * std::abs(c.greedy_logits[i])) break;
-      ASSERT_EQ(g.ids[i], c.greedy[i]) << "token " << i << " after " << c.prompt.size();
-    }
+    expect_greedy(generator, c, tolerance_);
+    if (HasFatalFailure()) return;
   }
 }
 

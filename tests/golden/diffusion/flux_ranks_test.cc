@@ -10,35 +10,26 @@
 #include "braid/parallel/sequence_parallel.h"
 #include "golden/diffusion/case.h"
 #include "golden/diffusion/differences.h"
+#include "golden/diffusion/flux_steps.h"
 #include "golden/diffusion/impossible.h"
 #include "golden/diffusion/linear_rows.h"
 
 namespace braid::golden {
 namespace {
 
-struct Shape2 {
-  int64_t text, rows, columns;
-};
+const Topology kTopologies[] = {{1, 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5}, {3, 2}, {2, 4}};
 
 // The velocities of two steps from the same inputs.
-std::vector<float> velocities(FluxTransformer& transformer, const Shape2& s) {
-  const FluxConfig& c = transformer.config();
+std::vector<float> velocities(FluxTransformer& transformer, const Picture& s) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal;
-  const auto draw = [&](int64_t n) {
+  const auto draw = [&](int64_t n, int) {
     std::vector<float> x(static_cast<size_t>(n));
     for (float& v : x) v = normal(random);
     return x;
   };
-  const auto text = draw(s.text * c.text_dim), pooled = draw(c.pooled_dim);
-  const auto latents = draw(s.rows * s.columns * c.in_channels);
-  const std::vector<float> sigmas = {1.0f, 0.4f};
-  transformer.begin({.token_rows = s.rows,
-                     .token_columns = s.columns,
-                     .text = text,
-                     .pooled = pooled,
-                     .sigmas = sigmas,
-                     .guidance = 3.5f});
+  begin(transformer, s, std::vector<float>{1.0f, 0.4f}, draw);
+  const auto latents = draw(s.rows * s.columns * transformer.config().in_channels, 3);
   std::vector<float> all;
   for (int64_t step : {0, 1}) {
     const auto v = transformer.velocity(step, latents);
@@ -69,15 +60,14 @@ TEST_P(FluxRanks, EqualOneRank) {
     FluxTransformer alone = loaded.transformer({.threads = 2});
     const int64_t heads = alone.config().heads;
     std::map<int64_t, std::vector<float>> wanted;
-    for (const Topology& topology :
-         {Topology{.machines = 1, .devices = 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5}, {3, 2}, {2, 4}}) {
+    for (const Topology& topology : kTopologies) {
       if (impossible(GetParam(), topology, heads)) {
         EXPECT_THROW(sequence_mesh(GetParam(), topology, heads), Error);
         continue;
       }
       const SequenceMesh mesh = sequence_mesh(GetParam(), topology, heads);
       FluxTransformer divided = loaded.transformer({.threads = 1, .mesh = mesh});
-      for (const Shape2& s : {Shape2{1, 3, 5}, {77, 2, 3}, {20, 4, 4}}) {
+      for (const Picture& s : {Picture{1, 3, 5}, {77, 2, 3}, {20, 4, 4}}) {
         SCOPED_TRACE(testing::Message()
                      << kind << ", " << to_string(topology) << ", " << to_string(mesh.degrees)
                      << ", text " << s.text << ", image " << s.rows << " x " << s.columns);
@@ -96,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, FluxRanks, testing::ValuesIn(kSpModes),
 TEST(FluxMeshes, OneAfterAnotherOnTheSameRanks) {
   const Loaded loaded("guided");
   FluxTransformer alone = loaded.transformer({.threads = 2});
-  const Shape2 shape{20, 4, 4};
+  const Picture shape{20, 4, 4};
   const std::vector<float> want = velocities(alone, shape);
   for (const Topology& topology : {Topology{.machines = 2, .devices = 2}, {4, 1}}) {
     std::vector<SequenceMesh> meshes;
@@ -125,13 +115,12 @@ TEST_P(FluxRanks, ReplicatedTextEqualsOneRank) {
     FluxTransformer alone = loaded.transformer({.threads = 2});
     const int64_t heads = alone.config().heads;
     std::map<int64_t, std::vector<float>> wanted;
-    for (const Topology& topology :
-         {Topology{.machines = 1, .devices = 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5}, {3, 2}, {2, 4}}) {
+    for (const Topology& topology : kTopologies) {
       if (impossible(GetParam(), topology, heads)) continue;
       const SequenceMesh mesh = sequence_mesh(GetParam(), topology, heads);
       FluxTransformer divided =
           loaded.transformer({.threads = 1, .mesh = mesh, .text = TextRows::replicated});
-      for (const Shape2& s : {Shape2{1, 3, 5}, {77, 2, 5}, {20, 4, 4}}) {
+      for (const Picture& s : {Picture{1, 3, 5}, {77, 2, 5}, {20, 4, 4}}) {
         SCOPED_TRACE(testing::Message()
                      << kind << ", " << to_string(topology) << ", " << to_string(mesh.degrees)
                      << ", text " << s.text << ", image " << s.rows << " x " << s.columns);

@@ -11,6 +11,7 @@
 
 #include "braid/engine/diffusion/flux_transformer.h"
 #include "braid/engine/diffusion/random_source.h"
+#include "golden/diffusion/flux_steps.h"
 #include "golden/diffusion/impossible.h"
 #include "golden/diffusion/video_case.h"
 #include "unit/io/temp_folder.h"
@@ -57,10 +58,6 @@ JsonObject flux_config(int64_t heads) {
            {"axes_dims_rope", {2, 2, 4}}}};
 }
 
-struct Picture {
-  int64_t text, rows, columns;
-};
-
 class Flux {
  public:
   explicit Flux(int64_t heads)
@@ -92,14 +89,7 @@ class Flux {
   }
 
   std::vector<float> velocity(FluxTransformer& transformer, const Picture& p) const {
-    const auto text = draw(p.text * config_.text_dim, 1), pooled = draw(config_.pooled_dim, 2);
-    const std::vector<float> sigmas = {0.7f};
-    transformer.begin({.token_rows = p.rows,
-                       .token_columns = p.columns,
-                       .text = text,
-                       .pooled = pooled,
-                       .sigmas = sigmas,
-                       .guidance = 3.5f});
+    begin(transformer, p, std::vector<float>{0.7f}, draw);
     const auto v = transformer.velocity(0, draw(p.rows * p.columns * config_.in_channels, 3));
     return {v.begin(), v.end()};
   }
