@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int64_t kTokens = 60;
-constexpr int kLateAt = 20;  // token at which the second GPU is taken
+constexpr int kLateAt = 20;  // token at which a GPU is taken
 constexpr milliseconds kLate{150}, kStopped{2500};
 
 // GPUs that keep their own keys alone, and wait for half a second.
@@ -29,26 +29,31 @@ RunnerConfig two_gpus() {
   return config;
 }
 
-// A lone answer of a loop whose tokens stay on the devices.
-std::vector<int32_t> loop_with(const Model& model, milliseconds late) {
-  const RunnerConfig config = two_gpus();
+// GPUs that divide weights.
+RunnerConfig with_divided_weights() {
+  RunnerConfig config = cuda_runner(2);
+  config.deadline_ms = 500;
+  return config;
+}
+
+// A lone answer of a loop whose tokens stay on the devices, of which one is `late`.
+std::vector<int32_t> loop_with(const Model& model, const RunnerConfig& config, size_t rank,
+                               milliseconds late) {
   Runner runner(model, config);
-  BusyGpu second(config.device.ids[1]);
+  BusyGpu gpu(config.device.ids[rank]);
   const std::vector<int32_t> prompt = ids(40, 3), pages = {4, 1, 7, 2, 9, 3, 8};
   Batch batch(kPageSize);
   batch.add(prompt, 0, pages, 1);
   runner.step(batch);
-  int held = 0;
-  const auto loop = runner.loop({.sequences = {{.prompt = prompt,
-                                                .hold =
-                                                    [&](int64_t) {
-                                                      if (++held == kLateAt && late.count() > 0)
-                                                        second.begin(late);
-                                                      return std::span<const int32_t>(pages);
-                                                    }}},
-                                 .limit = kTokens});
+  const auto loop = runner.loop(
+      {.sequences = {{.prompt = prompt,
+                      .hold = [&](int64_t) { return std::span<const int32_t>(pages); }}},
+       .limit = kTokens});
   std::vector<int32_t> text;
-  for (int64_t i = 0; i < kTokens; ++i) text.push_back(loop->next()[0].id);
+  for (int64_t i = 0; i < kTokens; ++i) {
+    if (i == kLateAt && late.count() > 0) gpu.begin(late);
+    text.push_back(loop->next()[0].id);
+  }
   if (loop->stats().steps == 0) fail(ErrorCode::kUnsupported, "the host sampled");
   return text;
 }
@@ -108,10 +113,14 @@ template <class Run>
   std::exit(status);
 }
 
-const std::string kWaited =
-    "rank 0: waited 0\\.5[0-9]* s on the device for '[a-z0-9_./]+' from rank 1: expected [0-9]+, "
-    "seen [0-9]+(; a transfer of [0-9]+ bytes from cuda:[01], [a-z]+ at '[a-z0-9_./]+' with rank "
-    "1, has not ended: [a-z0-9 ,]+)*\n";
+// The first error is that of the rank that waits for `rank`.
+std::string waited_for(size_t rank) {
+  return fmt::format(
+      "rank {0}: waited 0\\.5[0-9]* s on the device for '[a-z0-9_./]+' from rank {1}: expected "
+      "[0-9]+, seen [0-9]+(; a transfer of [0-9]+ bytes from cuda:[01], [a-z]+ at '[a-z0-9_./]+' "
+      "with rank {1}, has not ended: [a-z0-9 ,]+)*\n",
+      1 - rank, rank);
+}
 
 class LateGpu : public testing::Test {
  protected:
@@ -124,9 +133,9 @@ class LateGpu : public testing::Test {
 
 TEST_F(LateGpu, IsWaitedForInALoop) {
   const auto both = [](const LoadedModel& loaded) {
-    const std::vector<int32_t> want = loop_with(loaded.model, milliseconds(0));
+    const std::vector<int32_t> want = loop_with(loaded.model, two_gpus(), 1, milliseconds(0));
     const auto begin = std::chrono::steady_clock::now();
-    const bool same = loop_with(loaded.model, kLate) == want;
+    const bool same = loop_with(loaded.model, two_gpus(), 1, kLate) == want;
     const bool waited = std::chrono::steady_clock::now() - begin > kLate;
     std::fprintf(stderr, "%s, %s\n", same ? "same" : "other", waited ? "waited" : "at once");
   };
@@ -134,9 +143,16 @@ TEST_F(LateGpu, IsWaitedForInALoop) {
 }
 
 TEST_F(LateGpu, EndsALoopWithTheDeadline) {
-  const auto stopped = [](const LoadedModel& loaded) { loop_with(loaded.model, kStopped); };
-  EXPECT_EXIT(exit_as_the_program("stopped_loop", stopped), testing::ExitedWithCode(1),
-              "^braid: error: " + kWaited + "$");
+  for (const RunnerConfig& config : {two_gpus(), with_divided_weights()}) {
+    for (const size_t rank : {1, 0}) {
+      SCOPED_TRACE(fmt::format("rank {}, {}", rank, config.sp ? "keys apart" : "weights divided"));
+      const auto stopped = [&](const LoadedModel& loaded) {
+        loop_with(loaded.model, config, rank, kStopped);
+      };
+      EXPECT_EXIT(exit_as_the_program("stopped_loop", stopped), testing::ExitedWithCode(1),
+                  "^braid: error: " + waited_for(rank) + "$");
+    }
+  }
 }
 
 TEST_F(LateGpu, IsWaitedForByRequests) {
@@ -149,7 +165,7 @@ TEST_F(LateGpu, IsWaitedForByRequests) {
 TEST_F(LateGpu, EndsEveryRequestWithTheDeadline) {
   const auto stopped = [](const LoadedModel& loaded) { requests_with(loaded, kStopped); };
   EXPECT_EXIT(exit_as_the_program("stopped_requests", stopped), testing::ExitedWithCode(0),
-              "^" + kWaited + kWaited + "$");
+              "^" + waited_for(1) + waited_for(1) + "$");
 }
 
 }  // namespace

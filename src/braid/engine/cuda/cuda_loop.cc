@@ -11,10 +11,11 @@
 
 namespace braid::cuda {
 
-CudaLoop::CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request, uint64_t& first,
-                   StepPlanner& planner)
+CudaLoop::CudaLoop(std::vector<LoopRank> ranks, const fabric::Fabric& fabric, bool waits,
+                   LoopRequest request, uint64_t& first, StepPlanner& planner)
     : TokenLoop(std::move(request)),
       ranks_(std::move(ranks)),
+      fabric_(fabric),
       waits_(waits),
       planner_(planner),
       status_(slots_.size()),
@@ -58,6 +59,11 @@ CudaLoop::~CudaLoop() {
 }
 
 std::span<const SampledToken> CudaLoop::next() {
+  with_first_error(fabric_, [&] { step(); });
+  return hand_out();
+}
+
+void CudaLoop::step() {
   // Enqueues the following step before waiting, unless enqueueing allocates or waits on the device.
   const bool more = static_cast<int64_t>(step_ - first_) < request_.limit;
   const bool masks_first = more && (!ready() || grows());
@@ -76,7 +82,6 @@ std::span<const SampledToken> CudaLoop::next() {
     tokens_[s].error = errors_[s];
   }
   ++read_;
-  return hand_out();
 }
 
 std::optional<Error> CudaLoop::error_of(size_t s, uint32_t status) const {

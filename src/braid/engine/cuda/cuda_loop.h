@@ -15,10 +15,10 @@ namespace braid::cuda {
 class CudaLoop : public TokenLoop {
  public:
   // `ranks` are this process' ranks; a step `waits` on the device for other ranks, of any process.
-  // `first` counts the samplers' steps and goes on. `planner` hears of taken pages, and outlives
-  // the loop.
-  CudaLoop(std::vector<LoopRank> ranks, bool waits, LoopRequest request, uint64_t& first,
-           StepPlanner& planner);
+  // `first` counts the samplers' steps and goes on. `planner` hears of taken pages; it and
+  // `fabric` outlive the loop.
+  CudaLoop(std::vector<LoopRank> ranks, const fabric::Fabric& fabric, bool waits,
+           LoopRequest request, uint64_t& first, StepPlanner& planner);
   ~CudaLoop() override;
 
   std::span<const SampledToken> next() override;
@@ -30,6 +30,7 @@ class CudaLoop : public TokenLoop {
     OwnedEvent begin, end;  // of the first rank
   };
 
+  void step();
   void enqueue();
   void give_masks();
   std::optional<Error> error_of(size_t slot, uint32_t status) const;
@@ -42,6 +43,7 @@ class CudaLoop : public TokenLoop {
   void mark(bool end);
 
   const std::vector<LoopRank> ranks_;
+  const fabric::Fabric& fabric_;
   const bool waits_;
   StepPlanner& planner_;
   std::vector<CudaReplay::Hooks> hooks_;      // [ranks]

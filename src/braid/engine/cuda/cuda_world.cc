@@ -169,8 +169,8 @@ class CudaWorld : public World {
                        .step = executor});
     }
     if (ranks.empty()) return nullptr;
-    return std::make_unique<cuda::CudaLoop>(std::move(ranks), step.ranks() > 1, std::move(request),
-                                            next_step_, planner);
+    return std::make_unique<cuda::CudaLoop>(std::move(ranks), *fabric_, step.ranks() > 1,
+                                            std::move(request), next_step_, planner);
   }
 
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
@@ -216,8 +216,8 @@ class CudaWorld : public World {
            .sampler = &rank.sampler(logits),
            .prompt = r < prompt.executors.size() ? prompt.executors[r].get() : nullptr});
     }
-    return std::make_unique<cuda::PlannedLoop>(std::move(ranks), std::move(request), next_step_,
-                                               planner);
+    return std::make_unique<cuda::PlannedLoop>(std::move(ranks), *fabric_, std::move(request),
+                                               next_step_, planner);
   }
 
   void compare(const PlannedForward& planned) override {

@@ -6,10 +6,11 @@
 
 namespace braid::cuda {
 
-PlannedLoop::PlannedLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first,
-                         StepPlanner& planner)
+PlannedLoop::PlannedLoop(std::vector<LoopRank> ranks, const fabric::Fabric& fabric,
+                         LoopRequest request, uint64_t& first, StepPlanner& planner)
     : TokenLoop(std::move(request)),
       ranks_(std::move(ranks)),
+      fabric_(fabric),
       planner_(planner),
       batch_(request_.page_size),
       status_(slots_.size()),
@@ -50,6 +51,11 @@ PlannedLoop::~PlannedLoop() {
 }
 
 std::span<const SampledToken> PlannedLoop::next() {
+  with_first_error(fabric_, [&] { step(); });
+  return hand_out();
+}
+
+void PlannedLoop::step() {
   if (static_cast<int64_t>(step_ - first_) < request_.limit) put();
   ranks_[0].sampler->wait(read_, tokens_, status_);
   for (size_t s = 0; s < slots_.size(); ++s) {
@@ -57,7 +63,6 @@ std::span<const SampledToken> PlannedLoop::next() {
     if (fault && !tokens_[s].error) tokens_[s].error = not_numbers(slots_[s]);
   }
   ++read_;
-  return hand_out();
 }
 
 LoopStats PlannedLoop::stats() const {

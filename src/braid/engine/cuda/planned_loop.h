@@ -16,20 +16,23 @@ namespace braid::cuda {
 class PlannedLoop : public TokenLoop {
  public:
   // `ranks` are all ranks. Without a prompt of its own a rank gets rank 0's logits. No sequence has
-  // a mask. `first` counts the samplers' steps and goes on. `planner` outlives the loop.
-  PlannedLoop(std::vector<LoopRank> ranks, LoopRequest request, uint64_t& first,
-              StepPlanner& planner);
+  // a mask. `first` counts the samplers' steps and goes on. `fabric` and `planner` outlive the
+  // loop.
+  PlannedLoop(std::vector<LoopRank> ranks, const fabric::Fabric& fabric, LoopRequest request,
+              uint64_t& first, StepPlanner& planner);
   ~PlannedLoop() override;
 
   std::span<const SampledToken> next() override;
   LoopStats stats() const override;
 
  private:
+  void step();
   void put();
   PlannedStep plan();
   void use(const std::shared_ptr<BoundForward>& bound);
 
   const std::vector<LoopRank> ranks_;
+  const fabric::Fabric& fabric_;
   StepPlanner& planner_;
   Batch batch_;
   std::shared_ptr<BoundForward> bound_,
