@@ -224,7 +224,7 @@ TEST(CudaVideoModes, WithTwoGroupsOfRanks) {
                                     .links = {.cluster_link = Link{.bytes_per_second = 1e9}},
                                     .device = gpus_for(4),
                                     .dtype = DType::f32,
-                                    .encode_on_cpu = true});
+                                    .encoders = EncoderPlace::cpu});
         EXPECT_EQ(pipeline.mesh()->ranks(), 2);
         EXPECT_LT(worst_difference(make_video(pipeline, request).latents, want), 2e-4);
       }
