@@ -228,11 +228,14 @@ TEST(PassChoice, APipelineWithoutRoomForTurns) {
     CogVideoXPipeline pipeline(tiny_pipeline("video_rotary"),
                                {.threads = 1,
                                 .choose_sp = true,
+                                .degrees = {.ulysses = 2},
                                 .topology = {.machines = 2,
                                              .devices = 1,
                                              .cluster_link = {bytes_per_second, 1e-6},
                                              .emulated = true},
                                 .profile = load_profile("h100"),
+                                .width = 1024,
+                                .height = 1024,
                                 .free_bytes = free});
     Made made;
     VideoRequest r = request;
@@ -242,8 +245,9 @@ TEST(PassChoice, APipelineWithoutRoomForTurns) {
     made.result = pipeline.generate(r);
     return made;
   };
-  // Some links are just so fast that a pass computes while the other's rows travel.
-  for (double bytes_per_second = 1e8; bytes_per_second < 1e11; bytes_per_second *= 2) {
+  // Some links are just so fast that a pass of a large video computes while the other's rows
+  // travel.
+  for (double bytes_per_second = 1e9; bytes_per_second < 1e12; bytes_per_second *= 2) {
     const Made all = make(bytes_per_second, int64_t{1} << 40);
     if (all.result.passes != "by turns") continue;
     const Made less =
