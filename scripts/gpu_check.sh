@@ -268,11 +268,12 @@ memcheck() {
   check_memory memcheck cuda_fused_attention 'FusedAttention.ScoresFar*:FusedAttention.CheckTells*'
   check_memory memcheck golden_cuda '*CudaRelay*heads_of_64:*CudaRelay*window:*CudaRelay*wide*:*CudaDualChunks*/ring*_by_64'
   check_memory memcheck cuda_comm 'Collective.LiveRows*:Collective.SumsOddly*:ReduceNorm.Residual*'
-  check_memory memcheck cuda_sequence '*EqualsOneRank*/torus_1x2:*EqualsOneRank*/ulysses_2x1:*Proxy*Several*'
+  check_memory memcheck cuda_sequence '*EqualsOneRank*/torus_1x2:*EqualsOneRank*/ulysses_2x1:*Proxy*Several*:Handover*:LevelOps*:*QueriesAreDropped'
 }
 
 racecheck() {
   small_families racecheck
+  check_memory racecheck cuda_sequence 'Handover*:LevelOps*'
 }
 
 sanitize() {
