@@ -10,6 +10,7 @@
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/step_planners.h"
 #include "braid/engine/trace/chunk_attention.h"
+#include "braid/kernels/cuda/decode_choice/decode_rates.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -65,9 +66,23 @@ struct PlannedTimes::Impl {
       bound = step.bound;
       plan = {bound->programs, bound->schedules};
     }
+    const CostModel cost(config.profile.value(), ranks(bound->ranks()));
     std::vector<Work> works(step.works.begin(), step.works.end());
-    if (bound->key.kind == ContextKey::Kind::apart) share(works[0], step);
-    return simulate(plan, works, CostModel(config.profile.value(), ranks(bound->ranks()))).seconds;
+    if (bound->key.kind != ContextKey::Kind::apart) return simulate(plan, works, cost).seconds;
+    share(works[0], step);
+    return simulate(plan, works, cost, config.device.cuda ? seams(cost, works[0]) : OwnPrices())
+        .seconds;
+  }
+
+  // Launches of few rows on a GPU: a profile has the time of a launch in a full stream, and a
+  // decode step the seam to the next.
+  OwnPrices seams(const CostModel& cost, const Work& work) const {
+    const cuda::DecodeRates rates =
+        cuda::absent_decode_rates(cost.profile().name, cost.profile().memory_bytes_per_second);
+    return [&cost, work, seam = rates.panel_seam](const Program& program, const Op& op, bool) {
+      const LaunchCost alone = cost.price(program, op, work);
+      return alone.fixed > 0 ? std::optional(OwnPrice{seam, alone.body()}) : std::nullopt;
+    };
   }
 
   // Keys on several ranks: each attends its part of divided sequences' keys, and its own sequences.
