@@ -109,32 +109,6 @@ TEST(AttentionConfig, FewItemsSplitTheirKeys) {
   EXPECT_EQ(choose(make_desc(128, 8, 8), many.params(), {90, 132}).split, 1);
 }
 
-// A server's step has room for 32 sequences, and its 512 tokens are mostly one prompt's: 16 or 8
-// query heads of a rank are too few tiles for a GPU, 32 are enough. Without pages the same is said
-// of a call with this prompt alone.
-TEST(AttentionConfig, AChunkOfAPromptCountsAsOneSequence) {
-  for (const auto& [heads, splits] : {std::pair(32, false), {16, true}, {8, true}}) {
-    Call call({512}, {131072});
-    AttentionDesc desc = make_desc(128, heads, heads / 4);
-    desc.batch = 32;
-    desc.window_right = 0;
-    desc.page_size = 64;
-    int32_t numbers[97] = {};
-    call.q[0].starts = call.q[0].offsets = call.kv[0].lengths = numbers;
-    call.q[0].rows = 512;
-    call.kv[0].page_table = numbers;
-    call.kv[0].page_table_stride = 2048;
-    call.kv[0].num_pages = 4096;
-    const AttentionConfig c = choose(desc, call.params(), {90, 132});
-    EXPECT_EQ(c.split > 1, splits) << heads << " heads: " << to_string(c);
-    Call alone({512}, {4096 + 512});
-    alone.q[0].offset = 4096;
-    desc = make_desc(128, heads, heads / 4);
-    desc.window_right = 0;
-    EXPECT_EQ(choose(desc, alone.params(), {90, 132}).split, c.split) << heads << " heads";
-  }
-}
-
 TEST(AttentionConfig, OddPagesTakeTheGenericKernel) {
   Call call({512}, {512});
   AttentionDesc desc = make_desc(128, 8, 8);

@@ -63,29 +63,12 @@ Speed speed(const AttentionDesc& desc, const AttentionConfig& c) {
   return {150, .45, 1.5};
 }
 
-// Keys before a chunk of a prompt, where only the device knows them: half a prompt of 8,192.
-constexpr int32_t kUsualDepth = 4096;
-
-// The plan of a call whose lengths only the device knows, as the estimate takes them: all rows are
-// one sequence's, behind kUsualDepth keys where a cache has room for these.
-AttentionPlan usual_plan(AttentionDesc desc, const AttentionParams& params,
-                         const AttentionConfig& config) {
-  const bool ragged = params.q.size() == 1 && params.kv.size() == 1 && params.q[0].starts;
-  if (!ragged) return make_plan(desc, params, config);
-  QTensor q = params.q[0];
-  KvTensor kv = params.kv[0];
-  desc.batch = 1;
-  q.length = static_cast<int32_t>(std::min<int64_t>(q.rows, kv.length));
-  if (q.offsets) q.offset = std::min(kUsualDepth, kv.length - q.length);
-  kv.length = std::min(kv.length, q.offset + q.length);
-  return make_plan(desc, {{&q, 1}, {&kv, 1}}, config);
-}
-
 // Least time in which the device can work off the items, heaviest first.
 double estimate_us(const AttentionDesc& desc, const AttentionParams& params,
                    const AttentionConfig& config, const AttentionDevice& device) {
-  AttentionPlan plan = usual_plan(desc, params, config);
+  AttentionPlan plan = make_plan(desc, params, config);
   if (plan.num_items == 0) return 0;
+  // Lengths that only the device knows count as their capacities.
   for (QTensor& q : plan.q) q.starts = q.offsets = nullptr;
   for (KvTensor& kv : plan.kv) kv.lengths = nullptr;
   const Speed s = speed(desc, config);
