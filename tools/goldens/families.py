@@ -50,7 +50,7 @@ ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
                  "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
                  "deepseek_v3": "DeepseekV3ForCausalLM",
                  "glm4_moe_lite": "Glm4MoeLiteForCausalLM"}
-OWN_CODE = {"internlm2": "InternLM2ForCausalLM", "glm": "GlmForCausalLM",
+OWN_CODE = {"internlm2": "InternLM2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
             "chatglm": "ChatGLMModel"}  # families with makers of their own below
 NO_READER = "Braid reads folders of this family alone"
 TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -84,8 +84,8 @@ def internlm2(name, *sizes, bias=False, **keys):
     return model
 
 
-def glm(name, *sizes, **keys):
-    return make(name, "glm", *sizes, forms=("f32", "q8_0"), attention_bias=True,
+def glm(name, *sizes, family="glm", **keys):
+    return make(name, family, *sizes, forms=("f32", "q8_0"), attention_bias=True,
                 partial_rotary_factor=0.5, pad_token_id=258, **keys)
 
 
@@ -192,6 +192,7 @@ MODELS = [
     internlm2("internlm2_bias", 80, 112, 5, 1, bias=True),
     glm("glm", 96, 160, 4, 2, head_dim=32, eps=1.5625e-07, theta=10000.0,
         must_matter=({"partial_rotary_factor": 1.0},)),
+    glm("glm4", 96, 128, 6, 2, family="glm4", head_dim=16, layers=3, theta=10000.0),
     chatglm("chatglm", 64, 112, 6, 3, 16, layers=3, rope_ratio=500.0,
             must_matter=({"rope_ratio": 1.0},)),
     make("llama_k256", "llama", 256, 512, heads=8, kv_heads=2, layers=1, max_positions=2048,
@@ -295,11 +296,14 @@ def tensor_specs(model):
             norm(f"{layer}.self_attn.q_norm", model.head_dim)
             norm(f"{layer}.self_attn.k_norm", model.head_dim)
         norm(f"{layer}.post_attention_layernorm", hidden)
+        if family == "glm4":
+            norm(f"{layer}.post_self_attn_layernorm", hidden)
+            norm(f"{layer}.post_mlp_layernorm", hidden)
         mlp_bias = config.get("mlp_bias", False)
 
         def block(name, width, parts=("gate_proj", "up_proj", "down_proj")):
             gate, up, down = parts
-            if family == "glm":
+            if family in ("glm", "glm4"):
                 linear(f"{name}.gate_up_proj", 2 * width, hidden, 1.4, False)
                 linear(f"{name}.{down}", hidden, width, 2.0, False)
                 return

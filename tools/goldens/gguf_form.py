@@ -26,6 +26,7 @@ LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q",
                "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
                "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm",
                "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+               "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
                "mlp.gate_up_proj": "ffn_up", "self_attention.query_key_value": "attn_qkv",
                "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
                "mlp.dense_4h_to_h": "ffn_down", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.gate": "ffn_gate_inp",
@@ -162,8 +163,8 @@ def keys(model):
     if "head_dim" in config or "kv_channels" in config:
         found += [[f"{arch}.attention.key_length", "u32", model.head_dim],
                   [f"{arch}.attention.value_length", "u32", model.head_dim]]
-    if arch == "chatglm":
-        found += [["chatglm.rope.dimension_count", "u32", model.head_dim // 2]]
+    if arch in ("chatglm", "glm4"):
+        found += [[f"{arch}.rope.dimension_count", "u32", model.head_dim // 2]]
     found += [["general.file_type", "file_type", 0]]
     if arch == "llama":
         found += [["llama.vocab_size", "u32", model.vocab],

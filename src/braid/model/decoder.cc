@@ -20,9 +20,11 @@ Extents capacity_of(const ModelConfig& config, const ForwardShape& shape) {
 
 class Forward {
  public:
-  Forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of)
+  Forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of,
+          bool out_norms)
       : c_(config),
         shape_(shape),
+        out_norms_(out_norms),
         dtype_of_(dtype_of),
         b_(config.family, capacity_of(config, shape)),
         in_(forward_inputs(b_, shape)) {}
@@ -42,12 +44,16 @@ class Forward {
     const std::string name = fmt::format("layers.{}", i);
     const auto scope = b_.scope(name);
     const ValueId to_attend = norm(name + ".attn_norm", x, c_.C);
-    x = ops::add(b_, x,
-                 c_.latent ? latent_attention(name, to_attend) : attention(name, i, to_attend));
+    x = add(x, name + ".attn",
+            c_.latent ? latent_attention(name, to_attend) : attention(name, i, to_attend));
     const ValueId in = norm(name + ".mlp_norm", x, c_.C);
     const auto block = b_.scope("mlp");
-    return ops::add(b_, x,
-                    c_.sparse(i) ? experts(name + ".mlp", in) : mlp(name + ".mlp", in, c_.F));
+    return add(x, name + ".mlp",
+               c_.sparse(i) ? experts(name + ".mlp", in) : mlp(name + ".mlp", in, c_.F));
+  }
+
+  ValueId add(ValueId x, const std::string& name, ValueId y) {
+    return ops::add(b_, x, out_norms_ ? norm(name + ".out_norm", y, c_.C) : y);
   }
 
   ValueId attention(const std::string& layer, int64_t index, ValueId x) {
@@ -162,6 +168,7 @@ class Forward {
 
   const ModelConfig& c_;
   const ForwardShape& shape_;
+  const bool out_norms_;
   const WeightDtype& dtype_of_;
   Builder b_;
   const ForwardInputs in_;
@@ -171,7 +178,12 @@ class Forward {
 }  // namespace
 
 Program forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of) {
-  return Forward(config, shape, dtype_of).run();
+  return Forward(config, shape, dtype_of, false).run();
+}
+
+Program forward_with_out_norms(const ModelConfig& config, const ForwardShape& shape,
+                               const WeightDtype& dtype_of) {
+  return Forward(config, shape, dtype_of, true).run();
 }
 
 }  // namespace braid::decoder

@@ -10,6 +10,9 @@
 namespace braid::decoder {
 
 Program forward(const ModelConfig& config, const ForwardShape& shape, const WeightDtype& dtype_of);
+// With norms of what attention and MLP give, ahead of each residual sum.
+Program forward_with_out_norms(const ModelConfig& config, const ForwardShape& shape,
+                               const WeightDtype& dtype_of);
 
 // Differences between the GGUF files of architectures.
 struct GgufTraits {

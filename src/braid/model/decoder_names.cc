@@ -20,7 +20,7 @@ constexpr std::array<Names, 4> kTopNames = {{
 
 // Behind "layers.N." here, "blk.N." in GGUF and "model.layers.N." at Hugging Face; ".weight" or
 // ".bias" follows.
-constexpr std::array<Names, 25> kLayerNames = {{
+constexpr std::array<Names, 27> kLayerNames = {{
     {"attn_norm", "attn_norm", "input_layernorm"},
     {"attn.q", "attn_q", "self_attn.q_proj"},
     {"attn.k", "attn_k", "self_attn.k_proj"},
@@ -28,10 +28,12 @@ constexpr std::array<Names, 25> kLayerNames = {{
     {"attn.o", "attn_output", "self_attn.o_proj"},
     {"attn.q_norm", "attn_q_norm", "self_attn.q_norm"},
     {"attn.k_norm", "attn_k_norm", "self_attn.k_norm"},
+    {"attn.out_norm", "post_attention_norm", "post_self_attn_layernorm"},
     {"mlp_norm", "ffn_norm", "post_attention_layernorm"},
     {"mlp.gate", "ffn_gate", "mlp.gate_proj"},
     {"mlp.up", "ffn_up", "mlp.up_proj"},
     {"mlp.down", "ffn_down", "mlp.down_proj"},
+    {"mlp.out_norm", "post_ffw_norm", "post_mlp_layernorm"},
     {"attn.q_a", "attn_q_a", "self_attn.q_a_proj"},
     {"attn.q_a_norm", "attn_q_a_norm", "self_attn.q_a_layernorm"},
     {"attn.q_b", "attn_q_b", "self_attn.q_b_proj"},

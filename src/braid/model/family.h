@@ -46,12 +46,13 @@ struct PackedRows {
 // One model family: how its files are read, and its forward pass. A family is one file of this
 // folder, declared below, and one line in registry.cc. Canonical weight names: token_embd,
 // output_norm, lm_head, rope_factors, layers.N.attn_norm, layers.N.attn.{q,k,v,o}[.bias],
-// layers.N.attn.{q,k}_norm, layers.N.mlp_norm, layers.N.mlp.{gate,up,down}[.bias]; with experts
-// layers.N.mlp.{router,shared_gate,choice.bias}, layers.N.mlp.{shared,experts}.{gate,up,down}; with
-// latent attention layers.N.attn.{q,o,q_a,q_b,kv_a,k_b,v_b,q_a_norm,kv_a_norm}. The
-// head is `lm_head`: a tied one is read from the tensor of `token_embd`, and ranks that divide
-// tokens divide its rows. Other names are the family's own, as long as gguf_name and hf_name know
-// them: what tensor parallelism divides follows from the ops (parallel/tensor_parallel.h).
+// layers.N.attn.{q,k,out}_norm, layers.N.mlp_norm, layers.N.mlp.out_norm,
+// layers.N.mlp.{gate,up,down}[.bias]; with experts layers.N.mlp.{router,shared_gate,choice.bias},
+// layers.N.mlp.{shared,experts}.{gate,up,down}; with latent attention
+// layers.N.attn.{q,o,q_a,q_b,kv_a,k_b,v_b,q_a_norm,kv_a_norm}. The head is `lm_head`: a tied one is
+// read from the tensor of `token_embd`, and ranks that divide tokens divide its rows. Other names
+// are the family's own, as long as gguf_name and hf_name know them: what tensor parallelism divides
+// follows from the ops (parallel/tensor_parallel.h).
 struct ModelFamily {
   std::string_view name;                             // model_type of config.json
   std::vector<std::string_view> gguf_architectures;  // general.architecture
@@ -93,6 +94,7 @@ extern const ModelFamily kDeepseekV3;
 extern const ModelFamily kGlm4MoeLite;
 extern const ModelFamily kInternLm2;
 extern const ModelFamily kGlm;
+extern const ModelFamily kGlm4;
 extern const ModelFamily kChatGlm;
 
 const std::vector<const ModelFamily*>& model_families();

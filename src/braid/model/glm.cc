@@ -1,6 +1,7 @@
 // GLM-4 in the two forms of its files: `glm` as transformers has it, and `chatglm` as the model's
 // own code. RoPE turns neighbours in the first half of each head; q, k and v have biases; gate and
-// up are one tensor, and in chatglm q, k and v, too.
+// up are one tensor, and in chatglm q, k and v, too. GLM-4-0414, `glm4`, has two more norms a
+// layer.
 #include <array>
 
 #include "braid/model/decoder.h"
@@ -78,10 +79,10 @@ bool has(const GgufFile& file, std::string_view tensor) {
 }
 
 // llama.cpp's converter calls both forms chatglm and keeps their rows: q, k and v are one tensor,
-// or apart.
+// or apart. Keys of glm4 are those of chatglm.
 ModelConfig gguf_config(const GgufFile& file) {
-  ModelConfig c =
-      decoder::gguf_config(file, {.pairing = ops::RopePairing::interleaved, .turns_parts = true});
+  ModelConfig c = decoder::gguf_config(
+      file, {.pairing = ops::RopePairing::interleaved, .turns_parts = true, .column = "chatglm"});
   c.qkv_bias = c.qkv_bias || has(file, "blk.0.attn_qkv.bias");
   return c;
 }
@@ -134,6 +135,19 @@ const ModelFamily kGlm = {
     .gguf_name = glm_gguf_name,
     .hf_name = glm_name,
     .forward = decoder::forward,
+    .packed = glm_packed,
+};
+
+// GLM-4-0414.
+const ModelFamily kGlm4 = {
+    .name = "glm4",
+    .gguf_architectures = {"glm4"},
+    .hf_architectures = {"Glm4ForCausalLM"},
+    .gguf_config = gguf_config,
+    .hf_config = glm_config,
+    .gguf_name = glm_gguf_name,
+    .hf_name = glm_name,
+    .forward = decoder::forward_with_out_norms,
     .packed = glm_packed,
 };
 

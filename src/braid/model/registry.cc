@@ -28,7 +28,7 @@ const ModelFamily& find_family(const std::string& path, const std::string& archi
 const std::vector<const ModelFamily*>& model_families() {
   static const std::vector<const ModelFamily*> kFamilies = {
       &kLlama,      &kMistral,    &kQwen2,       &kQwen3,     &kMixtral, &kQwen2Moe, &kQwen3Moe,
-      &kDeepseekV2, &kDeepseekV3, &kGlm4MoeLite, &kInternLm2, &kGlm,     &kChatGlm};
+      &kDeepseekV2, &kDeepseekV3, &kGlm4MoeLite, &kInternLm2, &kGlm,     &kGlm4,     &kChatGlm};
   return kFamilies;
 }
 

@@ -45,7 +45,7 @@ TEST(ModelFamily, IsNamedByArchitecturesOrModelType) {
       ErrorCode::kUnsupported,
       {"'gpt2'",
        "llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, "
-       "glm4_moe_lite, internlm2, glm, chatglm"},
+       "glm4_moe_lite, internlm2, glm, glm4, chatglm"},
       [] {
         family({{"model_type", "gpt2"}});
       });
