@@ -52,6 +52,22 @@ void ApproximateCliTest::says_what_is_left_out(const std::string& ranks) {
   EXPECT_EQ(json::parse(read(trace)).at("otherData").at("approximate"), kText);
 }
 
+// `--sp auto` says the same of its choice, and why divided products are none.
+TEST_F(ApproximateCliTest, ChosenRanksSayWhatIsLeftOut) {
+  json profile = json::parse(std::ifstream(BRAID_SOURCE_DIR "/profiles/h200.json"));
+  std::filesystem::create_directories(path("home") + "/braid/profiles");
+  for (int threads : {1, 2}) {
+    std::ofstream(path("home") + fmt::format("/braid/profiles/cpu-{}.json", threads)) << profile;
+  }
+  setenv("XDG_CACHE_HOME", path("home").c_str(), 1);
+  says_what_is_left_out(" --sp auto --ranks 2");
+  const Outcome o = run("-m " + thin() + prompt(40) + " --sp auto --ranks 2 --keep 0.5 --explain");
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_THAT(o.err, HasSubstr("as each prompt's length asks, tokens by ring alone"));
+  EXPECT_THAT(o.err, HasSubstr("refused: divided products read all far keys"));
+  EXPECT_THAT(o.err, Not(HasSubstr("tokens divided, ulysses")));
+}
+
 // The same of two ranks, of a rank with the parts of two, and of ranks that divide heads.
 TEST_F(ApproximateCliTest, RunSaysWhatIsLeftOut) {
   for (const char* ranks : {" --sp ring --ranks 2", " --levels 2",
@@ -68,7 +84,9 @@ TEST_F(ApproximateCliTest, ExactRunsDoNotSayIt) {
         ring + prompt(7) + " --ranks 1 --keep 0.5", ring + prompt(3) + " --ranks 2 --keep 0.5",
         ring + prompt(1) + " --ranks 2 --keep 0.5",
         "-m " + hf() + prompt(40) + " --sp ring --explain --json --trace " + path("t.json") +
-            " --ranks 2 --keep 0.5"}) {
+            " --ranks 2 --keep 0.5",
+        "-m " + hf() + prompt(40) + " --explain --json --trace " + path("t.json") +
+            " --keep 0.5 --levels 2"}) {
     SCOPED_TRACE(exact);
     const Outcome o = run(exact);
     ASSERT_EQ(o.status, 0) << o.err;

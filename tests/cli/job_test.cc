@@ -18,7 +18,8 @@ TEST_F(JobCliTest, AnswersAreThoseOfOneProcess) {
   for (const auto& [processes, sharing] :
        {std::pair(2, "--tp 2"), std::pair(4, "--tp 4 --schedule overlap"),
         std::pair(2, "--tp 4 --machines 2x2"), std::pair(3, "--sp ring --ranks 3"),
-        std::pair(8, "--sp ring --ranks 8")}) {
+        std::pair(8, "--sp ring --ranks 8"), std::pair(2, "--sp ring --ranks 4 --keep 0.5"),
+        std::pair(2, "--tp 2 --keep 0.5 --levels 2")}) {
     SCOPED_TRACE(sharing);
     const Outcome one = braid(fmt::format(
         "run -m {} -p '3 and 9, 4' -n 12 --json --ignore-eos --logprobs 3 --threads 1 {}", gguf(),

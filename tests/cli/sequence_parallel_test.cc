@@ -176,12 +176,16 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   expect_refused(ring + "--ranks 4 --keep 0.5 --levels 2,4x", 2, "'4x' is not a number");
   expect_refused(ring + "--ranks 4 --levels 3,4 --keep 0.5", 2, "--levels 3,4");
   for (const char* mode : {"ulysses", "usp", "tas", "torus"}) {
-    expect_refused(fmt::format("{}--sp {} --machines 2x2 --keep 0.5", run, mode), 2,
-                   fmt::format("--keep with --sp {}: wanted --sp ring, or without --sp", mode));
+    expect_refused(
+        fmt::format("{}--sp {} --machines 2x2 --keep 0.5", run, mode), 2,
+        fmt::format("--keep with --sp {}: wanted --sp ring or auto, or without --sp", mode));
   }
   // Refused before the machine is measured.
   setenv("XDG_CACHE_HOME", path("no_profile").c_str(), 1);
-  expect_refused(run + "--sp auto --ranks 2 --keep 0.3", 2, "--keep with --sp auto");
+  expect_refused(run + "--sp auto --ranks 2 --keep 0.3 --ulysses-degree 2", 2,
+                 "--keep with torus degree 1, ulysses degree 2: far keys go round a ring");
+  expect_refused(run + "--sp auto --ranks 4 --keep 0.3 --levels 3", 2,
+                 "the last group has 3 of 4 ranks, wanted all, or a multiple");
   expect_refused(ring + "--ranks 4 --schedule auto --keep 0.5 --levels 3,4", 2, "--levels 3,4");
   unsetenv("XDG_CACHE_HOME");
 }

@@ -34,14 +34,17 @@ struct LevelCase {
   int64_t q_heads = 6, kv_heads = 2, head_dim = 8;
   DType dtype = DType::f32;
   float scale = 0.8f;
+  int fewer = 0;  // ranks that compute the parts of P; 0: P
+
+  int ranks() const { return alone ? 1 : fewer > 0 ? fewer : P; }
 };
 
 inline std::string to_string(const LevelCase& c) {
   return fmt::format(
       "{} tokens behind {} on {}{} ranks of {} machines, {}/{} heads, groups {}, keep {}, {}{}",
-      c.tokens, c.cached, c.alone ? "one of " : "", c.P, c.machines, c.q_heads, c.kv_heads,
-      fmt::join(c.groups, ","), fmt::join(c.keep, ","), braid::to_string(c.importance),
-      c.drop_queries ? ", queries dropped" : "");
+      c.tokens, c.cached, c.ranks() < c.P ? fmt::format("{} of ", c.ranks()) : "", c.P, c.machines,
+      c.q_heads, c.kv_heads, fmt::join(c.groups, ","), fmt::join(c.keep, ","),
+      braid::to_string(c.importance), c.drop_queries ? ", queries dropped" : "");
 }
 
 inline SequenceAttention attention_of(const LevelCase& c) {
@@ -51,14 +54,10 @@ inline SequenceAttention attention_of(const LevelCase& c) {
                       .dtype = c.dtype,
                       .scale = c.scale,
                       .window_right = 0};
-  a.q = even_zigzag_layout(c.tokens, c.P, c.cached);
-  a.kv = even_layout(c.cached, c.P);
+  a.q = even_zigzag_layout(c.tokens, c.ranks(), c.cached);
+  a.kv = even_layout(c.cached, c.ranks());
   for (size_t r = 0; r < a.kv.ranks.size(); ++r) {
     for (const SequenceRun& run : a.q.ranks[r]) a.kv.ranks[r].push_back(run);
-  }
-  if (c.alone) {
-    a.q = even_layout(c.tokens, 1, c.cached);
-    a.kv = even_layout(c.cached + c.tokens, 1);
   }
   a.levels = key_levels(c.keep, c.groups, c.P);
   a.levels->importance = c.importance;
@@ -244,19 +243,19 @@ struct LevelTraffic {
 inline LevelTraffic level_traffic(const LevelCase& c, const SequenceAttention& a) {
   if (c.alone) return {};
   std::vector<int64_t> cached;
-  for (int r = 0; r < c.P; ++r) cached.push_back(even_part(c.cached, c.P, r).size());
+  for (int r = 0; r < c.ranks(); ++r) cached.push_back(even_part(c.cached, c.ranks(), r).size());
   const int64_t row = 2 * a.kv_heads * a.head_dim;
   LevelTraffic out{.keys = pulled_rows(*a.levels, a.q, cached) * row};
   if (c.importance == Importance::previous) {  // of three attentions; and scores come back
-    const std::vector<int64_t> none(static_cast<size_t>(c.P));
+    const std::vector<int64_t> none(cached.size());
     const KeyLevels dense = keeping_all(*a.levels);
     out.keys += (pulled_rows(*a.levels, a.q, cached) + pulled_rows(dense, a.q, cached)) * row;
     out.scores =
         a.kv_heads * (2 * pulled_rows(*a.levels, a.q, none) + pulled_rows(dense, a.q, none));
   }
   if (c.importance == Importance::probe) {  // the last part's queries go to each other rank
-    const int64_t rows = std::min(c.scoring, a.q.rows(0) / 2);
-    out.queries = (c.P - 1) * rows * a.q_heads * a.head_dim;
+    const int64_t rows = std::min(c.scoring, even_part(c.tokens, c.P, 0).size() / 2);
+    out.queries = (c.ranks() - 1) * rows * a.q_heads * a.head_dim;
   }
   return out;
 }

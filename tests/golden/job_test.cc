@@ -27,6 +27,7 @@ struct Sharing {
   const char* sp = "";  // a mode of sequence parallelism, or auto; empty: tensor parallelism
   const char* schedule = "sequential";
   int machines = 1;
+  Thinning thinning = {};
 };
 
 const Sharing kSharings[] = {
@@ -50,6 +51,7 @@ RunnerConfig config_of(const Sharing& s) {
   config.device.cuda = false;
   config.cache = {.pages = kPages, .page_size = kPageSize, .pages_per_sequence = kPages};
   config.links.machines = s.machines;
+  config.thinning = s.thinning;
   if (s.sp == std::string_view("auto")) {
     config.sp = SequenceParallel{};
     config.profile = slow_machines(DType::f32);
@@ -67,6 +69,7 @@ std::vector<float> logits_of(const Model& model, const RunnerConfig& config) {
   const bool by_length = config.sp && !config.sp->mode;
   // Memory grows, also that of ranks without a part.
   if (by_length) sequences.push_back({40, 60, 1});
+  if (config.thinning) sequences.push_back({90, 57, 1});
   std::vector<float> all;
   for (const std::vector<int64_t>& steps : sequences) {
     std::vector<int32_t> ids;
@@ -87,6 +90,7 @@ std::vector<float> logits_of(const Model& model, const RunnerConfig& config) {
   }
   // By the profile a part of the ranks computes prompts.
   if (by_length) expect_two_ranks(runner.explain());
+  EXPECT_EQ(runner.approximation().has_value(), static_cast<bool>(config.thinning));
   return all;
 }
 
@@ -148,6 +152,41 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values("llama2_mha", "llama3_gqa", "qwen3_qk_norm", "smollm2"),
                      testing::ValuesIn(kSharings)),
     [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param).name; });
+
+// Far keys are thinned among ranks of several processes.
+const Sharing kThinned[] = {
+    {.name = "Ring2",
+     .processes = 2,
+     .ranks = 2,
+     .sp = "ring",
+     .thinning = {.keep = {0.5}, .importance = Importance::probe, .drop_queries = true}},
+    {.name = "Ring4OfTwoProcesses",
+     .processes = 2,
+     .ranks = 4,
+     .sp = "ring",
+     .schedule = "sequence_parallel",
+     .machines = 2,
+     .thinning = {.keep = {0.6, 0.25}, .groups = {2, 4}}},
+    {.name = "Previous3",
+     .processes = 3,
+     .ranks = 3,
+     .sp = "ring",
+     .thinning = {.keep = {0.4}, .groups = {}, .importance = Importance::previous}},
+    {.name = "Auto4",
+     .processes = 4,
+     .ranks = 4,
+     .sp = "auto",
+     .schedule = "sequence_parallel",
+     .machines = 2,
+     .thinning = {.keep = {0.5}}},
+    {.name = "Tp2", .processes = 2, .ranks = 2, .thinning = {.keep = {0.5}, .groups = {2, 8}}}};
+
+INSTANTIATE_TEST_SUITE_P(Thinned, JobGolden,
+                         testing::Combine(testing::Values("llama3_gqa"),
+                                          testing::ValuesIn(kThinned)),
+                         [](const auto& info) {
+                           return std::string(std::get<1>(info.param).name);
+                         });
 
 const Sharing kOfExperts[] = {
     {"Tp2", 2, 2}, {"Tp4Overlap", 4, 4, "", "overlap"}, {"Ring3", 3, 3, "ring"}};

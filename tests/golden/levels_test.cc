@@ -2,9 +2,12 @@
 // Face's eager attention: a mask for each layer and KV head, the first and the last layer dense.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "braid/engine/loaded_model.h"
 #include "golden/support/expect_golden.h"
 #include "golden/support/level_golden.h"
+#include "golden/support/slow_machines.h"
 
 namespace braid::golden {
 namespace {
@@ -118,6 +121,79 @@ TEST_F(Levels, RanksWithAllTokensComputeWhatARingDoes) {
         }
       }
     }
+  }
+}
+
+// Two of four ranks compute what all four do, where lengths divide. `--sp auto` computes what a
+// mode named for the ranks of its choice does, here those of one machine, and exact batches beside.
+TEST_F(Levels, FewerRanksAndChosenOnesComputeWhatARingDoes) {
+  const std::vector<int32_t> prompt = tokens(320);
+  const auto expect_close = [&](const Rows& got, const Rows& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_LT(relative_distance(got[i], want[i]), 1e-4) << "row " << i;
+    }
+  };
+  for (const size_t chunk : {size_t{320}, size_t{160}}) {
+    for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+      SCOPED_TRACE(fmt::format("by {}, {}", chunk, to_string(importance)));
+      const Rows ring = logits(config(4, {0.6, 0.3}, {2, 4}, importance), prompt, chunk);
+      RunnerConfig two = config(2, {0.6, 0.3}, {2, 4}, importance);
+      expect_close(logits(two, prompt, chunk), ring);
+      RunnerConfig chosen = config(4, {0.6, 0.3}, {2, 4}, importance);
+      chosen.sp->mode = {};
+      for (const int machines : {1, 2}) {
+        SCOPED_TRACE(fmt::format("chosen on {} machines", machines));
+        chosen.links.machines = machines;
+        chosen.profile = machines == 2 ? slow_machines(DType::f32) : load_profile("h200");
+        chosen.profile->activations = DType::f32;
+        Runner runner(loaded_->model, chosen);
+        expect_close(prompt_logits(runner, prompt, chunk), ring);
+        ASSERT_TRUE(runner.approximation());
+        if (machines == 2) expect_two_ranks(runner.explain());
+      }
+    }
+  }
+}
+
+// A batch that is exact reads all keys of all ranks, beside prompts with thinned keys.
+TEST_F(Levels, ExactBatchesAreDense) {
+  const std::vector<int32_t> prompt = tokens(331);
+  const auto by_chunks = [&](Runner& runner, bool exact) {
+    std::vector<int32_t> pages(kPages);
+    std::iota(pages.begin(), pages.end(), 0);
+    Rows rows;
+    for (size_t begin = 0; begin < prompt.size(); begin += 200) {
+      const size_t n = std::min<size_t>(200, prompt.size() - begin);
+      Batch batch(kPageSize);
+      batch.add(std::span(prompt).subspan(begin, n), static_cast<int64_t>(begin), pages,
+                static_cast<int64_t>(n));
+      batch.set_exact(exact);
+      runner.step(batch);
+      for (size_t i = 0; i < n; ++i) {
+        const float* row = runner.logits().row_as<float>(static_cast<int64_t>(i));
+        rows.emplace_back(row, row + loaded_->model.config().V);
+      }
+    }
+    return rows;
+  };
+  Runner one(loaded_->model, {.cache = kCache});
+  const Rows dense = by_chunks(one, false);
+  RunnerConfig chosen = config(4, {0.5}, {}, Importance::own);
+  chosen.sp->mode = {};
+  chosen.profile = slow_machines(DType::f32);
+  for (const RunnerConfig& ranks :
+       {config(4, {0.5}, {}, Importance::own), chosen, local(1, {0.5}, {4}, Importance::own)}) {
+    Runner runner(loaded_->model, ranks);
+    const Rows exact = by_chunks(runner, true);
+    EXPECT_FALSE(runner.approximation());
+    const Rows thinned = by_chunks(runner, false), again = by_chunks(runner, true);
+    EXPECT_TRUE(runner.approximation());
+    for (size_t i = 0; i < dense.size(); ++i) {
+      ASSERT_LT(relative_distance(exact[i], dense[i]), 1e-5) << "row " << i;
+      ASSERT_LT(relative_distance(again[i], dense[i]), 1e-5) << "row " << i;
+    }
+    EXPECT_GT(relative_distance(thinned.back(), dense.back()), 1e-3);
   }
 }
 

@@ -13,6 +13,7 @@ void Batch::clear() {
   for (auto* list : {&tokens_, &positions_, &slots_, &pages_, &rows_}) list->clear();
   page_start_.assign(1, 0);
   pages_end_ = 0;
+  exact_ = false;
 }
 
 void Batch::add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,

@@ -15,13 +15,17 @@ class Batch {
  public:
   explicit Batch(int64_t page_size) : page_size_(page_size) {}
 
-  void clear();  // keeps its memory: a step like the last allocates nothing
+  void clear();  // keeps its memory: a step like the last allocates nothing; not exact
 
   // Adds the next tokens of a sequence with `cached` tokens already in the KV cache; `pages` hold
   // room for all tokens. Logits are wanted for the last `scored` tokens. `group`: the group with
   // the sequence's keys (`--dp`), or the rank whose own the sequence is (LocalStep); -1: any.
   void add(std::span<const int32_t> tokens, int64_t cached, std::span<const int32_t> pages,
            int64_t scored, int group = -1);
+
+  // Whether a prompt's far keys all count, also where a planner thins them.
+  void set_exact(bool exact) { exact_ = exact; }
+  bool exact() const { return exact_; }
 
   const Extents& extents() const { return work_.extents; }
   const Work& work() const { return work_; }
@@ -49,6 +53,7 @@ class Batch {
   std::vector<int32_t> page_start_ = {0};  // [S + 1] into pages_
   std::vector<int> groups_;                // [S]
   int64_t pages_end_ = 0;
+  bool exact_ = false;
 };
 
 }  // namespace braid

@@ -113,6 +113,23 @@ SequenceParallel read_sequence(const JsonObject& object, const std::string& orig
   return sp;
 }
 
+// Shares and groups are checked against the ranks, where these become levels.
+Thinning read_thinning(const JsonObject& object, const std::string& origin) {
+  const Fields f(object, origin, {"keep", "groups", "importance", "drop_queries"});
+  Thinning thinning{.keep = object.get<std::vector<double>>("keep"),
+                    .drop_queries = object.get_or("drop_queries", false)};
+  for (const int64_t ranks : object.get_or("groups", std::vector<int64_t>())) {
+    if (ranks < 1 || ranks > kMostRanks) f.refuse("groups", "a list of numbers of ranks");
+    thinning.groups.push_back(static_cast<int>(ranks));
+  }
+  try {
+    thinning.importance = parse_importance(f.text_or("importance", "own"));
+  } catch (const Error&) {
+    f.refuse("importance", "own, probe or previous");
+  }
+  return thinning;
+}
+
 CacheShape read_cache(const JsonObject& object, const std::string& origin) {
   const Fields f(object, origin,
                  {"pages", "page_size", "pages_per_sequence", "kv_dtype", "activations"});
@@ -172,6 +189,12 @@ std::string to_json(const ClusterDescription& c) {
     if (degrees.ulysses) sp["ulysses"] = *degrees.ulysses;
     if (degrees.ring) sp["ring"] = *degrees.ring;
   }
+  if (c.thinning) {
+    root["thinning"] = {{"keep", c.thinning.keep},
+                        {"groups", c.thinning.groups},
+                        {"importance", to_string(c.thinning.importance)},
+                        {"drop_queries", c.thinning.drop_queries}};
+  }
   if (c.racks > 1) root["racks"] = c.racks;
   if (c.profile) root["profile"] = Json::parse(to_json(*c.profile));
   return root.dump(2) + "\n";
@@ -181,7 +204,7 @@ ClusterDescription parse_cluster(std::string_view json, const std::string& origi
   const JsonObject root(origin, parse_json(json, origin));
   const Fields f(root, origin,
                  {"format", "ranks", "machines", "racks", "mapped", "model", "schedule", "ep", "dp",
-                  "expert_memory", "communication", "cache", "sequence", "profile"});
+                  "expert_memory", "communication", "cache", "sequence", "thinning", "profile"});
   f.number("format", kFormat, kFormat);
   ClusterDescription c;
   read_ranks(root, origin, c.ranks);
@@ -202,6 +225,9 @@ ClusterDescription parse_cluster(std::string_view json, const std::string& origi
   c.communication = root.get_or("communication", true);
   if (const auto cache = root.object("cache")) c.cache = read_cache(*cache, origin + ": cache");
   if (const auto sp = root.object("sequence")) c.sp = read_sequence(*sp, origin + ": sequence");
+  if (const auto thin = root.object("thinning")) {
+    c.thinning = read_thinning(*thin, origin + ": thinning");
+  }
   if (root.contains("profile")) c.profile = read_profile(root.value().at("profile"), origin);
   return c;
 }

@@ -37,7 +37,7 @@ int64_t row_capacity(int64_t rows) {
 bool ContextKey::operator==(const ContextKey& other) const {
   return strategy == other.strategy && every_row == other.every_row && kind == other.kind &&
          q == other.q && kv == other.kv && sequences == other.sequences && own == other.own &&
-         mesh == other.mesh &&
+         mesh == other.mesh && exact == other.exact &&
          std::equal(micro_batches.begin(), micro_batches.end(), other.micro_batches.begin(),
                     other.micro_batches.end());
 }

@@ -24,6 +24,7 @@ struct ContextKey {
   InlineVector<MicroBatch, kMaxMicroBatches> micro_batches;
   bool every_row = false;  // logits of all tokens are wanted, as in a decode step: rows are tokens
   Kind kind = Kind::ranks;
+  bool exact = false;  // of tokens: no far key is thinned, also where the planner has levels
   // For kinds tokens and gather; apart uses q alone. With kind ranks: a prompt whose far keys each
   // rank thins, as on a single rank; empty: exact.
   SequenceLayout q, kv;

@@ -102,17 +102,17 @@ PlannedForward ForwardPlanner::plan(const OpScheduler& strategy, const LayoutReq
 
 PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
                                            const SequenceLayout& kv, const MicroBatch& micro_batch,
-                                           const CostModel* model) const {
+                                           const CostModel* model, bool exact) const {
   const Program program = logical(micro_batch.capacity);
   LayoutPlan layout = sequence_parallel(program, mesh_.value(), q, kv);
-  layout.tokens->levels = levels_;
+  if (!exact) layout.tokens->levels = levels_;
   const auto planned = [&](bool queries) {
     AttentionDivision division{.kernels = catalogs_, .queries = queries};
     return plan_lowered(strategy, lower_divided(program, layout, std::move(division)),
                         {&micro_batch, 1}, model);
   };
   const int64_t tokens = q.length(), cached = kv.length() - tokens;
-  if (cached == 0 || ranks() == 1 || levels_) return planned(false);
+  if (cached == 0 || ranks() == 1 || layout.tokens->levels) return planned(false);
   PlannedForward queries = planned(true);
   if (model == nullptr || !moves_queries(queries.programs[0])) return queries;
   // By bytes queries move. In time a mode may hide its keys.

@@ -53,12 +53,14 @@ class ForwardPlanner {
   // Ranks that divide a token's heads, or a batch's tokens.
   int ranks_of_group() const { return ranks() / layout_.groups; }
   const Topology& topology() const { return topology_; }
+  bool thins() const { return levels_.has_value(); }          // far keys of prompts
   const SequenceMesh& mesh() const { return mesh_.value(); }  // needs a mesh
 
   // With a mesh only: a sequence's tokens and keys as the layouts say, in a single micro-batch.
+  // `exact`: levels thin nothing.
   PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
                              const SequenceLayout& kv, const MicroBatch& micro_batch,
-                             const CostModel* model = nullptr) const;
+                             const CostModel* model = nullptr, bool exact = false) const;
   // A sequence's first tokens, all on each rank, with weights divided (divided_prompt).
   PlannedForward plan_weights(const OpScheduler& strategy, const MicroBatch& micro_batch,
                               const CostModel* model = nullptr) const;

@@ -75,33 +75,40 @@ void measure(PromptCandidate& made, const PlannedForward& planned, const Simulat
 }
 
 PlannedForward plan_prompt_step(const ForwardPlanner& planner, const OpScheduler& strategy,
-                                int64_t tokens, int64_t cached, const CostModel* cost) {
+                                int64_t tokens, int64_t cached, const CostModel* cost, bool exact) {
   const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks(), cached);
   const SequenceLayout kv = even_zigzag_layout(cached + tokens, planner.ranks());
-  return planner.plan_tokens(strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], cost);
+  return planner.plan_tokens(strategy, q, kv, key_for_tokens(q, kv, 1).micro_batches[0], cost,
+                             exact);
 }
 
 PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
-                                 int64_t tokens, int64_t cached, const CostModel& cost) {
+                                 int64_t tokens, int64_t cached, const CostModel& cost,
+                                 bool exact) {
   const SequenceMesh& mesh = planner.mesh();
   PromptCandidate made{
       .division = mesh.ranks() > 1 ? PromptDivision::tokens : PromptDivision::whole,
       .topology = mesh.topology,
       .mesh = mesh,
       .strategy = strategy.name()};
-  const PlannedForward planned = plan_prompt_step(planner, strategy, tokens, cached, &cost);
+  const PlannedForward planned = plan_prompt_step(planner, strategy, tokens, cached, &cost, exact);
   const Work work = prompt_work(tokens, cached);
   measure(made, planned, simulate(planned, {&work, 1}, cost));
   return made;
 }
 
 PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
-                                  int64_t tokens, int64_t cached, const CostModel& cost) {
+                                  int64_t tokens, int64_t cached, const CostModel& cost,
+                                  bool exact) {
   PromptCandidate made{.division = PromptDivision::weights,
                        .topology = planner.topology(),
                        .strategy = strategy.name()};
   if (cached > 0) {
     made.refused = fmt::format("{} earlier keys lie with their tokens' ranks", cached);
+    return made;
+  }
+  if (planner.thins() && !exact) {
+    made.refused = "divided products read all far keys";
     return made;
   }
   const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks());

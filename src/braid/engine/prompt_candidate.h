@@ -65,18 +65,22 @@ std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidat
 void measure(PromptCandidate& made, const PlannedForward& planned, const SimulatedStep& step);
 
 // A plan of a prompt's step with `tokens` tokens behind `cached` others, on the planner's mesh.
+// `exact` as in plan_tokens, likewise below.
 PlannedForward plan_prompt_step(const ForwardPlanner& planner, const OpScheduler& strategy,
-                                int64_t tokens, int64_t cached, const CostModel* cost = nullptr);
+                                int64_t tokens, int64_t cached, const CostModel* cost = nullptr,
+                                bool exact = false);
 
 // Plans and simulates a prompt with `tokens` tokens behind `cached` others on the planner's mesh (a
 // mesh of a single rank: undivided).
 PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
-                                 int64_t tokens, int64_t cached, const CostModel& cost);
+                                 int64_t tokens, int64_t cached, const CostModel& cost,
+                                 bool exact = false);
 
 // The same with products divided over the planner's ranks, out of whole weights (divided_prompt).
-// Refused where keys lie in caches already, and by divided_prompt's errors.
+// Refused where keys lie in caches already, where levels thin, and by divided_prompt's errors.
 PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
-                                  int64_t tokens, int64_t cached, const CostModel& cost);
+                                  int64_t tokens, int64_t cached, const CostModel& cost,
+                                  bool exact = false);
 
 // Simulated time of a token of each sequence, with keys in equal parts on the planner's mesh.
 double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,

@@ -51,19 +51,22 @@ std::vector<std::shared_ptr<const OpScheduler>> weights_strategies() {
 }
 
 PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
-                           Profile profile, int64_t most_tokens)
+                           Profile profile, int64_t most_tokens, bool exact)
     : planners_(planners),
       strategy_(std::move(strategy)),
       weights_strategies_(weights_strategies()),
       profile_(std::move(profile)),
-      most_tokens_(most_tokens) {}
+      most_tokens_(most_tokens),
+      exact_(exact) {}
 
 PromptCandidate PromptChoice::simulated(size_t way, int64_t tokens, int64_t cached) const {
   const ForwardPlanner& planner = *planners_[std::min(way, planners_.size() - 1)];
   const CostModel cost(profile_, planner.topology());
-  if (way < planners_.size()) return tokens_candidate(planner, *strategy_, tokens, cached, cost);
+  if (way < planners_.size()) {
+    return tokens_candidate(planner, *strategy_, tokens, cached, cost, exact_);
+  }
   return weights_candidate(planner, *weights_strategies_[way - planners_.size()], tokens, cached,
-                           cost);
+                           cost, exact_);
 }
 
 const std::vector<PromptCandidate>* PromptChoice::find(int64_t tokens, int64_t cached) const {
@@ -135,7 +138,9 @@ size_t PromptChoice::choose(int64_t tokens, int64_t cached,
 std::vector<std::string> PromptChoice::explain() const {
   std::vector<std::string> lines;
   for (const Priced& k : latest_) {
-    std::string line = fmt::format("prompt of {} tokens behind {}: ", k.tokens, k.cached);
+    const bool about = exact_ && planners_.back()->thins();
+    std::string line =
+        fmt::format("{}prompt of {} tokens behind {}: ", about ? "exact " : "", k.tokens, k.cached);
     line += k.candidates[choose_candidate(k.candidates).value()].name();
     for (const PromptCandidate& c : k.candidates) {
       line += c.refused.empty() ? fmt::format("; {} {:.3f} ms", c.name(), 1e3 * c.seconds)

@@ -23,9 +23,9 @@ class PromptChoice {
  public:
   using Planners = std::vector<std::unique_ptr<const ForwardPlanner>>;
 
-  // `planners` come by ranks, and outlive this.
+  // `planners` come by ranks, and outlive this. `exact`: for prompts that no level thins.
   PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
-               Profile profile, int64_t most_tokens);
+               Profile profile, int64_t most_tokens, bool exact = false);
 
   // Index of the planner; behind these, of weights_strategies() for the last planner. `may` says
   // whether the first `ranks` ranks may compute the prompt; all may. Plans and simulates each way
@@ -53,6 +53,7 @@ class PromptChoice {
   const std::vector<std::shared_ptr<const OpScheduler>> weights_strategies_;
   const Profile profile_;
   const int64_t most_tokens_;
+  const bool exact_;
   std::list<Priced> priced_;
   std::vector<Priced> latest_;  // lengths, the newest in front
 };

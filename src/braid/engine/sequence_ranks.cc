@@ -41,8 +41,10 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
   if (!sp.mode) add(sequence_mesh(SpMode::ring, Topology{}, 1));
   for (const SequenceMesh& mesh : meshes) add(mesh);
   if (sp.mode) return;
-  choice_.emplace(planners_, strategies_.back(), cost_.value().profile(),
-                  cache.pages_per_sequence * cache.page_size);
+  const int64_t most = cache.pages_per_sequence * cache.page_size;
+  choice_.emplace(planners_, strategies_.back(), cost_.value().profile(), most);
+  if (levels)
+    exact_choice_.emplace(planners_, strategies_.back(), cost_.value().profile(), most, true);
 }
 
 CacheShape rank_cache(CacheShape cache, int ranks) {
@@ -73,12 +75,15 @@ std::optional<size_t> SequenceRanks::way(const Batch& batch) {
   if (batch.sequences().size() != 1 || tokens < P_ || !has_room(tokens, P_)) return {};
   if (!choice_) return 0;
   const int with_keys = ranks_with_keys(batch);
-  const size_t chosen = choice_->choose(tokens, batch.sequences()[0].cached, [&](int ranks) {
+  PromptChoice& choice = exact_choice_ && batch.exact() ? *exact_choice_ : *choice_;
+  const size_t chosen = choice.choose(tokens, batch.sequences()[0].cached, [&](int ranks) {
     // Other ranks' keys come to rank 0 where it has room for all.
-    return (ranks == 1 && !apart_) || (ranks >= with_keys && has_room(tokens, ranks));
+    if (ranks == 1 && !apart_ && !thins(batch)) return true;
+    return ranks >= with_keys && has_room(tokens, ranks);
   });
-  // In caches with room for all keys rank 0 computes by its own plans.
-  if (chosen < planners_.size() && planners_[chosen]->ranks() == 1 && !apart_) return {};
+  // In caches with room for all keys rank 0 computes exact prompts by its own plans.
+  const bool alone = chosen < planners_.size() && planners_[chosen]->ranks() == 1;
+  if (alone && !apart_ && !thins(batch)) return {};
   return chosen;
 }
 
@@ -110,6 +115,7 @@ PlannedStep SequenceRanks::prepare(const Batch& batch) {
   apart_step_.reset();
   local_step_.reset();
   alone_ = nullptr;
+  if (thinned_) thinned_->begin();
   const OpScheduler& strategy = *strategies_[0];
   if (apart_) {
     prepare_owners(batch);
@@ -145,13 +151,14 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
   ContextKey key = whole ? key_for_tokens(whole_step_->kv(), whole_step_->kv(), batch.extents().row)
                          : key_for_tokens(step_->q(), step_->kv(), batch.extents().row);
   key.mesh = static_cast<int>(chosen);
+  key.exact = thinned_ && batch.exact();
   const auto bound = plans_.get(key, [&] {
     PlannedForward planned = plan_tokens(key);
-    if (!whole && !thinned_) explain_moves(key, planned);
+    if (!whole && !thins(batch)) explain_moves(key, planned);
     plans_.make_way(planned.schedules.front().memory.arena_bytes);
     return world_.bound(key, std::move(planned));
   });
-  if (thinned_) thinned_->count(key.q, key.kv.length() - key.q.length());
+  if (thins(batch)) thinned_->count(key.q, key.kv.length() - key.q.length());
   const StepInputs* inputs = &*step_;
   if (whole) inputs = &*whole_step_;
   return {bound, inputs, cut_.works(), pages_end(batch)};
@@ -160,6 +167,11 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
 std::optional<Approximation> SequenceRanks::approximation() const {
   if (!thinned_) return {};
   return thinned_->made();
+}
+
+std::optional<Approximation> SequenceRanks::last_approximation() const {
+  if (!thinned_) return {};
+  return thinned_->last();
 }
 
 void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& planned) {
@@ -214,7 +226,7 @@ PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
   double least = std::numeric_limits<double>::infinity();
   for (const auto& strategy : strategies_) {
     PlannedForward planned = planner.plan_tokens(*strategy, key.q, key.kv, key.micro_batches[0],
-                                                 cost ? &*cost : nullptr);
+                                                 cost ? &*cost : nullptr, key.exact);
     if (strategies_.size() == 1 || planner.ranks() == 1) return planned;
     const int64_t tokens = key.q.length();
     const double seconds = prompt_seconds(planned, tokens, key.kv.length() - tokens, cost.value());
@@ -241,11 +253,13 @@ std::vector<std::string> SequenceRanks::explain() const {
   const int racks = mesh.topology.racks;
   const std::string over = fmt::format("sequences over {} ranks{}", P_,
                                        racks > 1 ? fmt::format(" in {} racks", racks) : "");
-  std::vector<std::string> lines = {choice_ ? over + ": as each prompt's length asks"
-                                            : fmt::format("{}: {} attention, {}", over,
-                                                          to_string(mesh.mode),
-                                                          to_string(mesh.degrees))};
-  if (choice_) std::ranges::move(choice_->explain(), std::back_inserter(lines));
+  std::vector<std::string> lines = {
+      choice_ ? over + ": as each prompt's length asks" + (thinned_ ? ", tokens by ring alone" : "")
+              : fmt::format("{}: {} attention, {}", over, to_string(mesh.mode),
+                            to_string(mesh.degrees))};
+  for (const auto* choice : {&choice_, &exact_choice_}) {
+    if (*choice) std::ranges::move((*choice)->explain(), std::back_inserter(lines));
+  }
   if (apart_) {
     const CacheShape cache = rank_cache(shape_, P_);
     lines.push_back(fmt::format("keys: {} slots on each rank, {} together",

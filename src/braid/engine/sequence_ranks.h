@@ -45,9 +45,11 @@ class SequenceRanks : public StepPlanner {
 
   const ForwardPlanner& forward_planner() const override { return over_ranks(); }
   std::optional<Approximation> approximation() const override;
+  std::optional<Approximation> last_approximation() const override;
   std::vector<std::string> explain() const override;
 
  private:
+  bool thins(const Batch& batch) const { return thinned_ && !batch.exact(); }
   // PromptChoice's index for a batch with a single sequence whose keys come to the computing ranks;
   // none: the batch is computed in the other way.
   std::optional<size_t> way(const Batch& batch);
@@ -76,6 +78,7 @@ class SequenceRanks : public StepPlanner {
   const std::optional<CostModel> cost_;
   PromptChoice::Planners planners_;  // without a mode: a rank alone first, then the meshes'
   std::optional<PromptChoice> choice_;
+  std::optional<PromptChoice> exact_choice_;  // of a batch that is exact, where others are thinned
   const ForwardPlanner on_first_;
   const std::shared_ptr<const OpScheduler> apart_strategy_;
   const std::vector<int64_t> windows_;  // of the model's attention

@@ -70,6 +70,8 @@ class StepPlanner {
   virtual const ForwardPlanner& forward_planner() const = 0;
   // Of all prompts so far; none if nothing was left out.
   virtual std::optional<Approximation> approximation() const { return {}; }
+  // Of the batch prepared last, whatever was left out; none: a batch without levels.
+  virtual std::optional<Approximation> last_approximation() const { return {}; }
   // A line for each choice so far and each kept plan.
   virtual std::vector<std::string> explain() const = 0;
 };

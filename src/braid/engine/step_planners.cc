@@ -36,10 +36,6 @@ std::optional<CostModel> cost_of(const RunnerConfig& c) {
 
 void check_levels(const Model& model, const RunnerConfig& c) {
   check_keep(c.thinning, c.sp, topology_of(c));
-  if (c.job) {
-    fail(ErrorCode::kUnsupported,
-         "--keep: far keys are thinned among ranks of one process alone, so run all ranks in one");
-  }
   if (c.dp > 1) {
     fail(ErrorCode::kUnsupported, "--keep with --dp {}: ranks with sequences of their own keep all",
          c.dp);
@@ -68,10 +64,16 @@ void check_keep(const Thinning& thinning, const std::optional<SequenceParallel>&
                 const Topology& topology) {
   if (!thinning) return;
   const bool divides = sp && topology.ranks() > 1;
-  if (divides && sp->mode != SpMode::ring) {
+  if (divides && sp->mode && sp->mode != SpMode::ring) {
     fail(ErrorCode::kInvalidArgument,
-         "--keep with --sp {}: wanted --sp ring, or without --sp ranks that have all tokens",
-         sp->mode ? to_string(*sp->mode) : "auto");
+         "--keep with --sp {}: wanted --sp ring or auto, or without --sp ranks that have all "
+         "tokens",
+         to_string(*sp->mode));
+  }
+  if (divides && (sp->degrees.torus.value_or(1) > 1 || sp->degrees.ulysses.value_or(1) > 1)) {
+    fail(ErrorCode::kInvalidArgument,
+         "--keep with torus degree {}, ulysses degree {}: far keys go round a ring of all ranks",
+         sp->degrees.torus.value_or(1), sp->degrees.ulysses.value_or(1));
   }
   divides ? levels_of(thinning, topology) : levels_of(thinning, {});
 }
@@ -118,6 +120,11 @@ std::vector<SequenceMesh> meshes_of(const Model& model, const RunnerConfig& c) {
     }
   }
   add(all);
+  // Parts of a prompt are dealt to ranks in equal numbers.
+  const std::optional<KeyLevels> levels = planned_levels(c, true);
+  std::erase_if(meshes, [&](const SequenceMesh& mesh) {
+    return levels && (mesh.mode != SpMode::ring || levels->groups.back() % mesh.ranks() != 0);
+  });
   return meshes;
 }
 

@@ -38,6 +38,7 @@ RunnerConfig read_runner(Unpacker& fields) {
 
 void read_step(Unpacker& fields, Batch& batch) {
   batch.clear();
+  batch.set_exact(fields.number() != 0);
   std::vector<int32_t> tokens, pages;
   for (int64_t left = fields.number(); left > 0; --left) {
     fields.numbers(tokens);
@@ -148,7 +149,8 @@ std::string runner_record(const RunnerConfig& c) {
 
 std::string step_record(const Batch& batch) {
   Packer packer;
-  packer.add(static_cast<int64_t>(Record::step)).add(std::ssize(batch.sequences()));
+  packer.add(static_cast<int64_t>(Record::step)).add(int64_t{batch.exact()});
+  packer.add(std::ssize(batch.sequences()));
   int64_t begin = 0;
   for (size_t s = 0; s < batch.sequences().size(); ++s) {
     const SequenceInfo& sequence = batch.sequences()[s];

@@ -46,7 +46,7 @@ void TensorRanks::ThinnedStep::write(const Executor& executor, int /*rank*/) con
 }
 
 bool TensorRanks::thins(const Batch& batch) const {
-  return thinned_ && batch.sequences().size() == 1 &&
+  return thinned_ && thinned_->any_layer() && !batch.exact() && batch.sequences().size() == 1 &&
          batch.extents().token >= thinned_->levels().groups.back();
 }
 
@@ -74,6 +74,7 @@ PlannedStep TensorRanks::prepare_thinned(const Batch& batch) {
 }
 
 PlannedStep TensorRanks::prepare(const Batch& batch) {
+  if (thinned_) thinned_->begin();
   if (thins(batch)) return prepare_thinned(batch);
   const BatchInfo info = batch.info(planner_.ranks());
   const int index = choice_ ? choice_->choose(batch) : 0;
@@ -110,6 +111,11 @@ std::shared_ptr<BoundForward> TensorRanks::plan_size(const StepSize& size, int64
 std::optional<Approximation> TensorRanks::approximation() const {
   if (!thinned_) return {};
   return thinned_->made();
+}
+
+std::optional<Approximation> TensorRanks::last_approximation() const {
+  if (!thinned_) return {};
+  return thinned_->last();
 }
 
 std::vector<std::string> TensorRanks::explain() const {

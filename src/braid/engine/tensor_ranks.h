@@ -32,6 +32,7 @@ class TensorRanks : public StepPlanner {
 
   const ForwardPlanner& forward_planner() const override { return planner_; }
   std::optional<Approximation> approximation() const override;
+  std::optional<Approximation> last_approximation() const override;
   std::vector<std::string> explain() const override;
 
  private:

@@ -1,5 +1,7 @@
 #include "braid/engine/thinned_prompts.h"
 
+#include <algorithm>
+
 #include "braid/engine/newest_lines.h"
 
 namespace braid {
@@ -9,9 +11,14 @@ ThinnedPrompts::ThinnedPrompts(KeyLevels levels, const MakeForward& model)
       layers_(attention_layers(
           model({.capacity = {1, 1, 1}, .pages = 1, .page_size = 1, .pages_per_sequence = 1}))) {}
 
+bool ThinnedPrompts::any_layer() const {
+  return std::ranges::any_of(layers_, &AttentionLayer::thins);
+}
+
 void ThinnedPrompts::count(const SequenceLayout& q, int64_t cached) {
   const LevelShares shares = level_shares(levels_, layers_, q, cached);
   shares_ += shares;
+  last_ = shares;
   const std::string about =
       shares.thinned()
           ? fmt::format("approximate, {:.1f}% of its pairs; {}", 100 * shares.pair_share(),
@@ -24,6 +31,11 @@ void ThinnedPrompts::count(const SequenceLayout& q, int64_t cached) {
 std::optional<Approximation> ThinnedPrompts::made() const {
   if (!shares_.thinned()) return {};
   return Approximation{levels_, shares_};
+}
+
+std::optional<Approximation> ThinnedPrompts::last() const {
+  if (!last_) return {};
+  return Approximation{levels_, *last_};
 }
 
 std::vector<std::string> ThinnedPrompts::explain() const {

@@ -15,6 +15,7 @@ struct Thinning {
   bool drop_queries = false;
 
   explicit operator bool() const { return !keep.empty(); }
+  bool operator==(const Thinning&) const = default;
 };
 
 // Where ranks have all of a prompt's tokens, the prompt has the parts of a ring over the last

@@ -20,7 +20,8 @@ class Choice {
   // With a layer of Llama-3-8B on GPUs of a machine; kernels wait inside like those of `like`.
   Choice(int ranks, const KernelCatalog* like, const Profile& profile = load_profile("h200"))
       : Choice(Topology{.devices = ranks}, like, profile) {}
-  Choice(const Topology& all, const KernelCatalog* like, const Profile& profile, int layers = 1)
+  Choice(const Topology& all, const KernelCatalog* like, const Profile& profile, int layers = 1,
+         const std::optional<KeyLevels>& levels = {})
       : backend_(like), profile_(profile) {
     shape_ = read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
     shape_.config.layers = layers;
@@ -38,18 +39,18 @@ class Choice {
         continue;
       }
       for (SequenceMesh& mesh : meshes_of({}, part, shape_.config.Hq)) {
-        meshes.push_back(std::move(mesh));
+        if (!levels || mesh.mode == SpMode::ring) meshes.push_back(std::move(mesh));
       }
     }
     for (const SequenceMesh& mesh : meshes) {
       planners_.push_back(std::make_unique<const ForwardPlanner>(
           [this](const ForwardShape& s) { return shape_.forward(s); }, cache,
-          std::vector(static_cast<size_t>(mesh.ranks()), &backend_.catalog()), mesh.topology,
-          mesh));
+          std::vector(static_cast<size_t>(mesh.ranks()), &backend_.catalog()), mesh.topology, mesh,
+          std::nullopt, levels));
     }
     forget();
   }
-  void forget() { choice_.emplace(planners_, strategy_, profile_, kMost); }
+  void forget(bool exact = false) { choice_.emplace(planners_, strategy_, profile_, kMost, exact); }
 
   // Simulated seconds of each way, at this very length.
   std::vector<double> seconds(int64_t tokens) const {
@@ -173,6 +174,26 @@ TEST(PromptChoice, EachLengthTakesANearlyBestWayInAnyOrder) {
       }
     }
   }
+}
+
+// With thinned keys a candidate's time is its plan's, of fewer pairs: less than the exact one's by
+// what the pairs save. Exact prompts are priced as without levels.
+TEST(PromptChoice, PricesThinnedPromptsByTheirPairs) {
+  const Profile h200 = load_profile("h200");
+  const Topology four{.devices = 4};
+  const KeyLevels levels = key_levels({0.5, 0.25}, {2, 4}, 4);
+  Choice dense(four, &any_phases, h200, 6), thin(four, &any_phases, h200, 6, levels);
+  const std::vector<double> all = dense.seconds(kMost), kept = thin.seconds(kMost);
+  EXPECT_LT(kept.front(), 0.9 * all.front()) << "one rank";
+  EXPECT_LT(kept.at(2), 0.95 * *std::ranges::min_element(all)) << "four ranks";
+  EXPECT_EQ(thin.choose_way(kMost), 2u);
+  ASSERT_EQ(thin.explain().size(), 1u);
+  EXPECT_LT(thin.explain()[0].find("refused: divided products read all far keys"),
+            thin.explain()[0].size());
+  thin.forget(true);
+  EXPECT_EQ(thin.choose(kMost).mode, SpMode::ring);
+  EXPECT_EQ(thin.explain()[0].find("exact prompt of"), 0u);
+  EXPECT_EQ(thin.explain()[0].find("refused"), std::string::npos);
 }
 
 std::vector<std::string> parts(const char* machines) {

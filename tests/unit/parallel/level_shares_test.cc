@@ -87,6 +87,11 @@ TEST(LevelShares, EqualTheCounts) {
                                                  even_layout(tokens, 1, cached), cached);
           EXPECT_EQ(alone.pairs, got.pairs) << "a rank with the parts of all";
           EXPECT_EQ(alone.far_keys, got.far_keys);
+          if (P != 4 || tokens % (2 * P) != 0) continue;
+          const LevelShares two = level_shares(key_levels({keep}, {}, P), layers,
+                                               even_zigzag_layout(tokens, 2, cached), cached);
+          EXPECT_EQ(two.pairs, got.pairs) << "two ranks with the parts of four";
+          EXPECT_EQ(two.far_keys, got.far_keys);
         }
       }
     }

@@ -10,7 +10,6 @@
 
 #include "braid/base/error.h"
 #include "braid/base/math.h"
-#include "braid/parallel/attention/level_rows.h"
 
 namespace braid {
 namespace {
@@ -59,8 +58,9 @@ KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int rank
     }
     inner = group;
   }
-  if (inner != ranks) {
-    fail(ErrorCode::kInvalidArgument, "--levels {}: the last group has {} of {} ranks, wanted all",
+  if (inner % ranks != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "--levels {}: the last group has {} of {} ranks, wanted all, or a multiple",
          fmt::join(groups, ","), inner, ranks);
   }
   if (keep.empty() || keep.size() > groups.size()) {
@@ -120,6 +120,30 @@ std::vector<PromptPart> prompt_parts(const SequenceLayout& q) {
   return parts;
 }
 
+std::vector<PromptPart> level_parts(const KeyLevels& levels, const SequenceLayout& q) {
+  const std::vector<PromptPart> runs = prompt_parts(q);
+  const size_t P = q.ranks.size(), R = levels.groups.back();
+  if (P == R) return runs;
+  BRAID_CHECK(R % P == 0, "parts of {} ranks on {}", R, P);
+  const size_t each = R / P;
+  std::vector<PromptPart> parts =
+      prompt_parts(even_zigzag_layout(q.length(), static_cast<int>(R), runs[0].position));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const size_t run = i / each;
+    // The last rank's two runs follow each other.
+    const PromptPart& begin = runs[run == P ? P - 1 : run];
+    const PromptPart& last = runs[run == P - 1 ? P : run];
+    int64_t& position = parts[i].position;
+    position = i % each == 0 && run != P
+                   ? begin.position
+                   : std::clamp(position, begin.position, last.position + last.rows);
+    parts[i].row = begin.row + position - begin.position;
+    parts[i].rows = last.position + last.rows - position;
+    if (i > 0) parts[i - 1].rows = position - parts[i - 1].position;
+  }
+  return parts;
+}
+
 int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part) {
   return share_of(levels.keep[level_of(levels, reader, part)], part.rows);
 }
@@ -131,7 +155,7 @@ int64_t kept_queries(const KeyLevels& levels, const PromptPart& reader, size_t l
 }
 
 double kept_pairs(const KeyLevels& levels, const SequenceLayout& q) {
-  const std::vector<PromptPart> parts = prompt_parts(over_level_ranks(levels, q));
+  const std::vector<PromptPart> parts = level_parts(levels, q);
   double kept = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto rows = static_cast<double>(parts[i].rows);
@@ -148,21 +172,28 @@ double kept_pairs(const KeyLevels& levels, const SequenceLayout& q) {
 
 int64_t pulled_rows(const KeyLevels& levels, const SequenceLayout& q,
                     const std::vector<int64_t>& cached) {
-  const std::vector<PromptPart> parts = prompt_parts(q);
-  const int P = static_cast<int>(q.ranks.size());
+  const std::vector<PromptPart> parts = level_parts(levels, q);
+  const int P = static_cast<int>(cached.size());
+  const auto rank_of = [&](const PromptPart& part) {
+    return part.rank / (levels.groups.back() / P);
+  };
+  const auto reads = [&](int reader) {
+    return std::ranges::any_of(
+        parts, [&](const PromptPart& part) { return rank_of(part) == reader && part.rows > 0; });
+  };
   int64_t rows = 0;
   for (int reader = 0; reader < P; ++reader) {
     for (size_t j = 0; j < parts.size(); ++j) {
-      if (parts[j].rank == reader) continue;
+      if (rank_of(parts[j]) == reader) continue;
       int64_t most = 0;
       for (size_t i = j + 1; i < parts.size(); ++i) {
-        if (parts[i].rank != reader || parts[i].rows == 0) continue;
+        if (rank_of(parts[i]) != reader || parts[i].rows == 0) continue;
         most = std::max(most, kept_keys(levels, parts[i], parts[j]));
       }
       rows += most;
     }
     for (int r = 0; r < P; ++r) {
-      if (r != reader && q.rows(reader) > 0) rows += cached[r];
+      if (r != reader && reads(reader)) rows += cached[r];
     }
   }
   return rows;

@@ -22,9 +22,9 @@ std::string to_string(Importance importance);
 
 // Level attention: a prompt's parts see each other's keys thinned by distance
 // (docs/long-prompts.md). Ranks form nested groups of group[0] < group[1] < .. ranks, each dividing
-// the next, the last all. Two parts of a zigzag's same half meet at the first level whose group
-// holds both ranks; parts of different halves meet at the last level. A part's own keys are never
-// thinned.
+// the next, the last all, or all of more ranks whose parts fewer compute. Two parts of a zigzag's
+// same half meet at the first level whose group holds both ranks; parts of different halves meet at
+// the last level. A part's own keys are never thinned.
 struct KeyLevels {
   std::vector<int> groups;
   std::vector<double> keep;  // shares of a part's keys, by level: above 0, at most 1, never rising
@@ -38,8 +38,9 @@ struct KeyLevels {
 
 // The levels for `ranks` ranks: shares of `keep` for some levels, each further one half the last
 // but one's group ratio, that is keep * previous group / group. Empty `groups`: all ranks are one
-// level. Fails with kInvalidArgument, naming the option, on shares outside (0, 1], not a number or
-// rising, on groups that do not divide each other or the ranks, and on more shares than levels.
+// level. A last group of more ranks, a multiple, cuts prompts as that many ranks would. Fails with
+// kInvalidArgument, naming the option, on shares outside (0, 1], not a number or rising, on groups
+// that do not divide each other or that the ranks do not divide, and on more shares than levels.
 KeyLevels key_levels(std::vector<double> keep, std::vector<int> groups, int ranks);
 // The same for a topology's ranks. Without `groups` several shares are for nested_groups, by
 // distance: ranks of a machine, machines of a rack, racks.
@@ -58,6 +59,10 @@ struct PromptPart {
 };
 // An even_zigzag_layout's parts, ordered by position; a part may be empty.
 std::vector<PromptPart> prompt_parts(const SequenceLayout& q);
+// The parts of a ring over the levels' ranks, with these as ranks. `q` may have fewer ranks, which
+// divide the levels': rank r then has the parts of that many neighbours. Where lengths do not
+// divide, a part may begin some tokens apart from the ring's, at most half as many as level ranks.
+std::vector<PromptPart> level_parts(const KeyLevels& levels, const SequenceLayout& q);
 
 // Number of `part`'s keys that a later part `reader` sees, the most important first.
 int64_t kept_keys(const KeyLevels& levels, const PromptPart& reader, const PromptPart& part);
@@ -71,7 +76,7 @@ int64_t kept_queries(const KeyLevels& levels, const PromptPart& reader, size_t l
 // tokens do not count.
 double kept_pairs(const KeyLevels& levels, const SequenceLayout& q);
 // Keys that all ranks read from others, in rows with all KV heads: thinned keys, and whole keys of
-// `cached` [ranks] earlier tokens.
+// `cached` [ranks] earlier tokens. Ranks are those of q, or of the levels.
 int64_t pulled_rows(const KeyLevels& levels, const SequenceLayout& q,
                     const std::vector<int64_t>& cached);
 

@@ -17,6 +17,27 @@ void join(std::vector<ops::KvSegment>& keys, const ops::KvSegment& next, int far
   keys.push_back(next);
 }
 
+std::vector<ops::KvSegment> joined_keys(const ops::SegmentAttentionAttrs& whole,
+                                        const ops::QSegment& q, int far) {
+  std::vector<ops::KvSegment> keys;
+  for (int i = q.kv_begin; i < q.kv_end; ++i) join(keys, whole.kv[i], far);
+  return keys;
+}
+
+ops::SegmentAttentionAttrs without_segments(ops::SegmentAttentionAttrs call) {
+  call.q.clear();
+  call.kv.clear();
+  return call;
+}
+
+void append(ops::SegmentAttentionAttrs& call, ops::QSegment q,
+            const std::vector<ops::KvSegment>& keys) {
+  q.kv_begin = static_cast<int>(call.kv.size());
+  call.kv.insert(call.kv.end(), keys.begin(), keys.end());
+  q.kv_end = static_cast<int>(call.kv.size());
+  call.q.push_back(q);
+}
+
 }  // namespace
 
 std::vector<ops::SegmentAttentionAttrs> level_calls(const ops::SegmentAttentionAttrs& whole,
@@ -24,21 +45,39 @@ std::vector<ops::SegmentAttentionAttrs> level_calls(const ops::SegmentAttentionA
   std::vector<ops::SegmentAttentionAttrs> calls;
   int64_t rows = 0;  // of the last call's states
   for (ops::QSegment q : whole.q) {
-    std::vector<ops::KvSegment> keys;
-    for (int i = q.kv_begin; i < q.kv_end; ++i) join(keys, whole.kv[i], far);
+    const std::vector<ops::KvSegment> keys = joined_keys(whole, q, far);
     if (calls.empty() || std::ssize(calls.back().kv) + std::ssize(keys) > most) {
-      calls.push_back(whole);
-      calls.back().q.clear();
-      calls.back().kv.clear();
+      calls.push_back(without_segments(whole));
       rows = 0;
     }
-    ops::SegmentAttentionAttrs& call = calls.back();
     if (!whole.carries_state()) q.state_row = rows;
-    q.kv_begin = static_cast<int>(call.kv.size());
-    call.kv.insert(call.kv.end(), keys.begin(), keys.end());
-    q.kv_end = static_cast<int>(call.kv.size());
-    call.q.push_back(q);
+    append(calls.back(), q, keys);
     rows += q.rows;
+  }
+  return calls;
+}
+
+std::vector<std::vector<ops::SegmentAttentionAttrs>> level_calls(
+    const std::vector<ops::SegmentAttentionAttrs>& ranks, int far, int64_t most) {
+  std::vector<std::vector<ops::SegmentAttentionAttrs>> calls;
+  size_t queries = 0;
+  for (const auto& whole : ranks) queries = std::max(queries, whole.q.size());
+  for (size_t i = 0; i < queries || calls.empty(); ++i) {
+    std::vector<std::vector<ops::KvSegment>> keys;
+    bool fits = !calls.empty();
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const auto& of = ranks[r].q;
+      keys.push_back(i < of.size() ? joined_keys(ranks[r], of[i], far)
+                                   : std::vector<ops::KvSegment>());
+      fits = fits && std::ssize(calls.back()[r].kv) + std::ssize(keys[r]) <= most;
+    }
+    if (!fits) {
+      calls.emplace_back();
+      for (const auto& whole : ranks) calls.back().push_back(without_segments(whole));
+    }
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (i < ranks[r].q.size()) append(calls.back()[r], ranks[r].q[i], keys[r]);
+    }
   }
   return calls;
 }

@@ -14,6 +14,12 @@ namespace braid {
 std::vector<ops::SegmentAttentionAttrs> level_calls(const ops::SegmentAttentionAttrs& whole,
                                                     int far, int64_t most = ops::kMostSegments);
 
+// The same for ranks with a few parts each, [calls, ranks]: no rank's call has more than `most` KV
+// segments, and states keep their rows.
+std::vector<std::vector<ops::SegmentAttentionAttrs>> level_calls(
+    const std::vector<ops::SegmentAttentionAttrs>& ranks, int far,
+    int64_t most = ops::kMostSegments);
+
 // State rows of the call that needs most.
 int64_t state_rows(const std::vector<ops::SegmentAttentionAttrs>& calls);
 

@@ -18,21 +18,12 @@ int64_t most_rows(int ranks, const RowsOf& rows_of) {
 
 }  // namespace
 
-SequenceLayout over_level_ranks(const KeyLevels& levels, const SequenceLayout& q) {
-  if (q.ranks.size() > 1 || q.length() == 0) return q;
-  return even_zigzag_layout(q.length(), levels.groups.back(), q.ranks[0][0].position);
-}
-
 LevelRows::LevelRows(const SequenceAttention& attention)
     : a_(attention),
       P_(static_cast<int>(attention.q.ranks.size())),
-      placed_(prompt_parts(over_level_ranks(*attention.levels, attention.q))),
+      placed_(level_parts(*attention.levels, attention.q)),
       parts_(placed_) {
-  for (PromptPart& part : parts_) {
-    if (P_ > 1) break;
-    part.rank = 0;
-    part.row = part.position - placed_[0].position;
-  }
+  for (PromptPart& part : parts_) part.rank /= attention.levels->groups.back() / P_;
   for (int r = 0; r < P_; ++r) cached_.push_back(a_.kv.rows(r) - a_.q.rows(r));
 }
 

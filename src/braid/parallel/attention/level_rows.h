@@ -24,10 +24,6 @@ struct ReadRows {
   int64_t rows = 0;
 };
 
-// A prompt's layout over the ranks in the levels' groups: `q`, or where a single rank has all
-// tokens the zigzag of that many ranks.
-SequenceLayout over_level_ranks(const KeyLevels& levels, const SequenceLayout& q);
-
 // Where rows lie in a level attention: each part's first keys in its rank's thinned keys, and other
 // ranks' keys in a reader's buffer. Pure.
 class LevelRows {

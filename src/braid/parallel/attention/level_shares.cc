@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "braid/parallel/attention/level_rows.h"
-
 namespace braid {
 namespace {
 
@@ -54,10 +52,9 @@ LevelShares LevelShares::operator-(const LevelShares& other) const {
 
 LevelShares level_shares(const KeyLevels& levels, std::span<const AttentionLayer> layers,
                          const SequenceLayout& q, int64_t cached) {
-  const SequenceLayout ranks = over_level_ranks(levels, q);
-  const std::vector<int64_t> none(ranks.ranks.size());
-  const auto kept = static_cast<double>(pulled_rows(levels, ranks, none));
-  const auto all = static_cast<double>(pulled_rows(keeping_all(levels), ranks, none));
+  const std::vector<int64_t> none(levels.groups.back());
+  const auto kept = static_cast<double>(pulled_rows(levels, q, none));
+  const auto all = static_cast<double>(pulled_rows(keeping_all(levels), q, none));
   const double dropped = (1 - kept_pairs(levels, q)) * dense_pairs(q.length(), 0, 0);
   LevelShares shares;
   for (const AttentionLayer& layer : layers) {

@@ -13,7 +13,8 @@
 // first rows of earlier parts. Between machines, queries see keys of their own rank beside this
 // transfer, and a second call goes on over the keys that have come. Keys of earlier steps are read
 // whole. If queries are dropped, a call takes queries in order over other parts' keys, and the next
-// sees their own parts. A rank alone has all parts, and reads its own thinned keys.
+// sees their own parts. Ranks that are fewer than the levels' have several of their parts, and read
+// own thinned keys besides; a rank alone has all parts.
 namespace braid {
 namespace {
 
@@ -280,6 +281,18 @@ class Levels {
     ops_.emit("attend", ops::kSegmentAttention, inputs, attrs);
   }
 
+  // Ranks with more than two parts take some in a call.
+  void call_over(const std::vector<ValueId>& states, ValueId o, Over over) {
+    std::vector<ops::SegmentAttentionAttrs> ranks;
+    for (int r = 0; r < P_; ++r) ranks.push_back(attention_of(r, true, over));
+    std::vector<std::vector<ops::SegmentAttentionAttrs>> calls{ranks};
+    if (P_ != levels_.groups.back()) calls = level_calls(ranks, kThinned);
+    for (const auto& made : calls) {
+      call(
+          states, o, in_.q, [&](int r) { return made[static_cast<size_t>(r)]; }, over);
+    }
+  }
+
   // A rank alone has many parts, and takes some in a call.
   void attend_alone(ValueId o) {
     const auto calls = level_calls(attention_of(0, true), kThinned);
@@ -298,13 +311,10 @@ class Levels {
   void attend(ValueId o) {
     if (P_ == 1 && !levels_.drop_queries) return attend_alone(o);
     if (!levels_.drop_queries) {
-      const auto of = [&](Over over) {
-        return [this, over](int r) { return attention_of(r, true, over); };
-      };
       const std::vector<ValueId> state = states(q_type(a_).shape[1]);
-      if (!beside_) return call(state, o, in_.q, of(Over::all));
-      call(state, kNoValue, in_.q, of(Over::own), Over::own);  // beside the pull
-      return call(state, o, in_.q, of(Over::pulled));
+      if (!beside_) return call_over(state, o, Over::all);
+      call_over(state, kNoValue, Over::own);  // beside the pull
+      return call_over(state, o, Over::pulled);
     }
     const auto ordered = [&](int r) {
       ops::OrderedQueriesAttrs attrs{.group = a_.group(), .parts = {}};
