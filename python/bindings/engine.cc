@@ -116,7 +116,8 @@ std::unique_ptr<PyEngine> open(const std::string& model, const std::string& devi
                                std::shared_ptr<OpScheduler> own, const std::string& kv_dtype,
                                int64_t max_context, int64_t max_running, int64_t max_step_tokens,
                                int64_t max_waiting, bool prefix_cache, const std::string& kv_memory,
-                               const std::string& grammar_helper) {
+                               std::vector<double> keep, std::vector<int> levels,
+                               const std::string& importance, const std::string& grammar_helper) {
   EngineOptions options{.model = model};
   options.parallel = {.device = device, .kv_dtype = kv_dtype};
   EngineConfig& config = options.parallel.engine;
@@ -128,6 +129,9 @@ std::unique_ptr<PyEngine> open(const std::string& model, const std::string& devi
   options.parallel.sequence = {.mode = sp,
                                .ranks = ranks,
                                .machines = machines,
+                               .thinning = {.keep = std::move(keep),
+                                            .groups = std::move(levels),
+                                            .importance = parse_importance(importance)},
                                .tp_named = tp != 1,
                                .schedule_named = own || schedule};
   SchedulerConfig& scheduler = options.limits.scheduler;
@@ -153,7 +157,8 @@ AnswerRequest request_of(const Engine& engine, Ids prompt, bool chat,
                          float presence_penalty, std::optional<uint64_t> seed,
                          std::vector<std::pair<int32_t, float>> logit_bias,
                          std::vector<std::string> stop, Ids stop_ids, bool include_stop,
-                         bool ignore_eos, bool skip_special, int logprobs, int prompt_logprobs) {
+                         bool ignore_eos, bool skip_special, bool exact, int logprobs,
+                         int prompt_logprobs) {
   AnswerRequest r{.prompt = std::move(prompt),
                   .max_tokens = max_tokens.value_or(0),
                   .min_tokens = min_tokens,
@@ -165,7 +170,8 @@ AnswerRequest request_of(const Engine& engine, Ids prompt, bool chat,
                   .ignore_eos = ignore_eos,
                   .skip_special = skip_special,
                   .prompt_logprobs = prompt_logprobs,
-                  .list_tokens = true};
+                  .list_tokens = true,
+                  .exact = exact};
   SamplingParams& s = r.sampling;
   s.temperature = temperature.value_or(s.temperature);
   s.top_k = top_k.value_or(s.top_k);
@@ -228,6 +234,7 @@ void bind_engine(nb::module_& m) {
                   nb::arg("schedule").none(), nb::arg("own").none(), nb::arg("kv_dtype"),
                   nb::arg("max_context"), nb::arg("max_running"), nb::arg("max_step_tokens"),
                   nb::arg("max_waiting"), nb::arg("prefix_cache"), nb::arg("kv_memory"),
+                  nb::arg("keep"), nb::arg("levels"), nb::arg("importance"),
                   nb::arg("grammar_helper"))
       .def("close", &PyEngine::close)
       .def_prop_ro("closed", &PyEngine::closed)
@@ -239,18 +246,18 @@ void bind_engine(nb::module_& m) {
              std::optional<float> repetition_penalty, float frequency_penalty,
              float presence_penalty, std::optional<uint64_t> seed,
              std::vector<std::pair<int32_t, float>> logit_bias, std::vector<std::string> stop,
-             Ids stop_ids, bool include_stop, bool ignore_eos, bool skip_special, int logprobs,
-             int prompt_logprobs, const std::optional<AnswerFormat>& format,
+             Ids stop_ids, bool include_stop, bool ignore_eos, bool skip_special, bool exact,
+             int logprobs, int prompt_logprobs, const std::optional<AnswerFormat>& format,
              const nb::object& ready) {
             std::function<void()> callback = callback_of(ready);
             TokenMask mask = format ? engine.mask(*format, prompt, chat) : TokenMask();
             nb::gil_scoped_release release;
             const std::shared_ptr<Engine> e = engine.get();
-            AnswerRequest request =
-                request_of(*e, std::move(prompt), chat, max_tokens, min_tokens, temperature, top_k,
-                           top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty,
-                           seed, std::move(logit_bias), std::move(stop), std::move(stop_ids),
-                           include_stop, ignore_eos, skip_special, logprobs, prompt_logprobs);
+            AnswerRequest request = request_of(
+                *e, std::move(prompt), chat, max_tokens, min_tokens, temperature, top_k, top_p,
+                min_p, repetition_penalty, frequency_penalty, presence_penalty, seed,
+                std::move(logit_bias), std::move(stop), std::move(stop_ids), include_stop,
+                ignore_eos, skip_special, exact, logprobs, prompt_logprobs);
             request.mask = std::move(mask);
             return std::make_unique<PyStream>(e, std::move(request), std::move(callback));
           },
@@ -259,7 +266,7 @@ void bind_engine(nb::module_& m) {
           nb::arg("top_p").none(), nb::arg("min_p").none(), nb::arg("repetition_penalty").none(),
           nb::arg("frequency_penalty"), nb::arg("presence_penalty"), nb::arg("seed").none(),
           nb::arg("logit_bias"), nb::arg("stop"), nb::arg("stop_ids"), nb::arg("include_stop"),
-          nb::arg("ignore_eos"), nb::arg("skip_special"), nb::arg("logprobs"),
+          nb::arg("ignore_eos"), nb::arg("skip_special"), nb::arg("exact"), nb::arg("logprobs"),
           nb::arg("prompt_logprobs"), nb::arg("format").none(), nb::arg("ready").none())
       .def(
           "chat_ids",

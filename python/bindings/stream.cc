@@ -30,6 +30,12 @@ nb::dict dict_of(const AnswerEnd& end) {
   entry["prompt_tokens"] = end.prompt_tokens;
   entry["cached_tokens"] = end.cached_tokens;
   entry["completion_tokens"] = end.answer_tokens;
+  if (end.approximate) {
+    nb::dict made;
+    made["pairs"] = end.approximate->shares.pair_share();
+    made["far_keys"] = end.approximate->shares.key_share();
+    entry["approximate"] = made;
+  }
   entry["seconds"] = end.times.end - end.times.arrival;
   entry["ttft"] = end.times.first_token > 0 ? end.times.first_token - end.times.arrival : 0.0;
   return entry;

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _braid
 from ._error import Error
-from .sampling import SamplingParams, whole_number
+from .sampling import SamplingParams, number, whole_number
 from .strategy import OpScheduler, resolve
 
 if TYPE_CHECKING:
@@ -186,7 +186,8 @@ class LLM:
     fits `sp` and the device. `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a
     sequence in tokens (0: what fits), `max_num_seqs` sequences that are computed at once,
     `max_step_tokens` tokens of a step (0: 512, with `sp` as many as fit), `max_waiting` requests
-    that wait, `kv_memory` the KV cache ('auto', '512M').
+    that wait, `kv_memory` the KV cache ('auto', '512M'). `keep` (0.5, or a list), `levels` and
+    `importance` are --keep of `braid run`: usage has 'approximate', shares of pairs and far keys.
 
     Close it, or use it in a `with` block: its threads and memory end there, at the latest when the
     object goes. Raises `braid.Error` where the model or a device cannot be had.
@@ -197,23 +198,26 @@ class LLM:
                  schedule: str | OpScheduler | type[OpScheduler] | None = None,
                  kv_dtype: str = "auto", max_model_len: int = 0, max_num_seqs: int = 32,
                  max_step_tokens: int = 0, max_waiting: int = 1024, prefix_cache: bool = True,
-                 kv_memory: str = "auto") -> None:
+                 kv_memory: str = "auto", keep: float | Sequence[float] = (),
+                 levels: Sequence[int] = (), importance: str = "own") -> None:
         name, own = (None, None) if schedule is None else resolve(schedule)
         for what, value in (("tp", tp), ("ranks", ranks), ("threads", threads),
                             ("max_model_len", max_model_len), ("max_num_seqs", max_num_seqs),
                             ("max_step_tokens", max_step_tokens), ("max_waiting", max_waiting)):
             if value is not None or what != "ranks":
                 whole_number(what, value)
-        for what, text in (("device", device), ("sp", sp), ("machines", machines),
-                           ("kv_dtype", kv_dtype), ("kv_memory", kv_memory)):
+        for what, text in {"device": device, "sp": sp, "machines": machines, "kv_dtype": kv_dtype,
+                           "kv_memory": kv_memory, "importance": importance}.items():
             if not isinstance(text, str):
                 raise Error(f"{what} is {text!r}, wanted a text")
         self._engine = _braid.Engine.open(
             model=_path(model), device=device, tp=tp, sp=sp, ranks=ranks, machines=machines,
             threads=threads, schedule=name, own=own, kv_dtype=kv_dtype, max_context=max_model_len,
             max_running=max_num_seqs, max_step_tokens=max_step_tokens, max_waiting=max_waiting,
-            prefix_cache=prefix_cache, kv_memory=kv_memory,
-            grammar_helper=os.path.join(os.path.dirname(os.path.abspath(__file__)), "grammar_helper"))
+            prefix_cache=prefix_cache, kv_memory=kv_memory, importance=importance,
+            keep=[number("keep", k) for k in (keep if isinstance(keep, Sequence) else [keep])],
+            levels=[whole_number("levels", n) for n in levels], grammar_helper=os.path.join(
+                os.path.dirname(os.path.abspath(__file__)), "grammar_helper"))
         self._window = max(1, max_waiting // 2)
         self.tokenizer = Tokenizer(self._engine)
         _open.add(self)

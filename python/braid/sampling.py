@@ -23,7 +23,7 @@ def whole_number(name: str, value: Any, least: int = 0, end: int = 2**31) -> int
     return number
 
 
-def _number(name: str, value: Any) -> float:
+def number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise Error(f"{name} is {value!r}, wanted a number")
     return float(value)
@@ -59,6 +59,7 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False  #: go on after an end-of-text token
     skip_special_tokens: bool = True  #: special tokens have no text
+    exact: bool = False  #: all keys count, also where the LLM's `keep` makes prompts approximate
     logprobs: int | None = None  #: alternatives to report with each token
     prompt_logprobs: int | None = None  #: the same of the prompt's tokens
     logit_bias: Mapping[int, float] | None = None  #: added to the logits of these ids
@@ -117,9 +118,9 @@ class SamplingParams:
         request: dict[str, Any] = {}
         for name in ("temperature", "top_p", "min_p", "repetition_penalty"):
             value = getattr(self, name)
-            request[name] = None if value is None else _number(name, value)
+            request[name] = None if value is None else number(name, value)
         for name in ("frequency_penalty", "presence_penalty"):
-            request[name] = _number(name, getattr(self, name))
+            request[name] = number(name, getattr(self, name))
         for name in ("top_k", "max_tokens"):
             value = getattr(self, name)
             request[name] = None if value is None else whole_number(name, value)
@@ -134,12 +135,13 @@ class SamplingParams:
         bias = {} if self.logit_bias is None else self.logit_bias
         ids = _items("logit_bias", bias, Mapping, "a number for each id")
         request["logit_bias"] = [(whole_number("an id of logit_bias", i),
-                                  _number("a value of logit_bias", bias[i])) for i in ids]
+                                  number("a value of logit_bias", bias[i])) for i in ids]
         request["stop"] = self.stop_texts()
         ids = _items("stop_token_ids", self.stop_token_ids, Iterable, "ids")
         request["stop_ids"] = [whole_number("an id of stop_token_ids", i) for i in ids]
         for name, ours in (("include_stop_str_in_output", "include_stop"),
-                           ("ignore_eos", "ignore_eos"), ("skip_special_tokens", "skip_special")):
+                           ("ignore_eos", "ignore_eos"), ("skip_special_tokens", "skip_special"),
+                           ("exact", "exact")):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise Error(f"{name} is {value!r}, wanted True or False")

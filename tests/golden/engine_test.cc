@@ -222,20 +222,6 @@ TEST_F(EngineTest, DividedPromptsGoInStepsOfTheRanks) {
   EXPECT_GT(bytes(4, 8192), 8192 / 4 * model.config().C * 4) << "the residual alone";
 }
 
-// Thinned keys are no exact request's: pages are shared among requests.
-TEST_F(EngineTest, ThinnedKeysAreRefusedWherePagesAreShared) {
-  config_.tp = 2;
-  config_.sp = SequenceParallel{.mode = SpMode::ring};
-  config_.thinning.keep = {0.5};
-  try {
-    Engine(folder_.path().string(), config_, limits_);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
-    EXPECT_THAT(error.what(), HasSubstr("--keep: requests that share pages are exact"));
-  }
-}
-
 // Runs steps of few tokens, and refuses others.
 class OnlyShort : public OpScheduler {
  public:

@@ -14,4 +14,14 @@ std::string to_string(const Approximation& approximation) {
       100 * shares.key_share());
 }
 
+nlohmann::ordered_json json_of(const Approximation& approximation) {
+  const auto& [levels, shares] = approximation;
+  return {{"keep", levels.keep},
+          {"groups", levels.groups},
+          {"importance", to_string(levels.importance)},
+          {"drop_queries", levels.drop_queries},
+          {"pairs", shares.pair_share()},
+          {"far_keys", shares.key_share()}};
+}
+
 }  // namespace braid

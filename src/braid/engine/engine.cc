@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "braid/base/math.h"
+#include "braid/engine/link_topology.h"
 #include "braid/engine/requests/kv_room.h"
 #include "braid/engine/sampling_defaults.h"
 #include "braid/engine/sequence_ranks.h"
@@ -16,6 +17,21 @@ namespace {
 
 constexpr int64_t kStepTokens = 512;
 constexpr double kSlice = 0.05;  // seconds between two questions whether to go on waiting
+
+// Which prompts far keys are left out of; false: of none. With probe and previous a prompt's keys
+// depend on its end, and serve no other prompt.
+bool set_approximation(const EngineConfig& config, SchedulerConfig& limits) {
+  if (!config.thinning) return false;
+  const bool divides = config.sp && config.tp > 1;
+  const KeyLevels levels =
+      levels_of(config.thinning,
+                divides ? std::optional(topology_of(config.links, config.tp)) : std::nullopt);
+  const bool thins = std::ranges::any_of(levels.keep, [](double share) { return share < 1; });
+  if (!thins && !levels.drop_queries) return false;
+  limits.approximate_from = std::max<int64_t>(levels.groups.back(), limits.own_prompt + 1);
+  limits.approximate_shared = levels.importance == Importance::own;
+  return true;
+}
 
 }  // namespace
 
@@ -58,10 +74,6 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   limits_.page_size = cache.page_size;
   limits_.max_context = room.context;
   const bool divides = config_.sp && config_.tp > 1;
-  if (config_.thinning) {
-    fail(ErrorCode::kUnsupported,
-         "--keep: requests that share pages are exact, and thinned keys change those behind them");
-  }
   limits_.prompts_alone = divides;
   limits_.groups = config_.dp;
   const int64_t slots = cache.pages * cache.page_size;
@@ -69,10 +81,13 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
     limits_.groups = config_.tp;
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
   }
+  const int64_t least = limits_.max_running + cache.page_size;
+  const bool approximates = set_approximation(config_, limits_);
+  const bool alone = divides || approximates;
   if (limits_.max_step_tokens == 0) {
     const int64_t prompt = std::min(config_.prefill_chunk, room.context);
-    limits_.max_step_tokens =
-        std::max(divides ? prompt : kStepTokens, limits_.max_running + cache.page_size);
+    limits_.max_step_tokens = std::max(alone ? prompt : kStepTokens, least);
+    if (alone && !divides) limits_.shared_tokens = std::max(kStepTokens, least);
   }
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
   loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,

@@ -56,6 +56,8 @@ class Engine {
   // if the KV cache has no room; on GPUs, where all steps are planned here, if the strategy is
   // refused. With config.sp ranks divide each long prompt in a step without other requests; where
   // ranks keep keys of their own (keys_apart), short prompts go to one rank each and share steps.
+  // With config.thinning prompts of as many tokens as the levels' ranks, or longer than own_prompt,
+  // are approximate, each in steps of its own; scored prompts and exact requests are not.
   // The host samples. limits.scheduler.max_step_tokens 0 means 512, with config.sp as
   // many as complete() gives a Generator.
   Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits = {});

@@ -333,7 +333,7 @@ std::unique_ptr<StepQueue> Runner::step_queue(const StepQueueOptions& options) {
   back_pages(impl_->config.cache.pages);
   if (options.on_host || !samples_on_device()) return std::make_unique<HostStepQueue>(*this);
   const bool divides = impl_->config.sp && impl_->config.tp > 1;
-  if (divides) return impl_->world->step_queue(options, *this);
+  if (divides || impl_->config.thinning) return impl_->world->step_queue(options, *this);
   return impl_->world->step_queue(options, [this, context = options.context](const StepSize& size) {
     return impl_->planner->plan_size(size, context);
   });
@@ -362,6 +362,10 @@ std::span<const ExpertLoad> Runner::expert_loads() const {
 
 std::optional<Approximation> Runner::approximation() const {
   return impl_->planner->approximation();
+}
+
+std::optional<Approximation> Runner::last_approximation() const {
+  return impl_->planner->last_approximation();
 }
 
 const ForwardPlanner& Runner::planner() const {

@@ -118,6 +118,8 @@ class Runner {
 
   // Of all prompts so far; none if nothing was left out.
   std::optional<Approximation> approximation() const;
+  // Of the last step's prompt, also if nothing was left out; none: a step without levels.
+  std::optional<Approximation> last_approximation() const;
 
   // Plans so far: for `auto` each candidate's price, then each plan in the
   // cache.

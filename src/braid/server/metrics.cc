@@ -58,6 +58,10 @@ struct Metrics::Impl {
   Counter& answer_tokens = counter("generation_tokens_total", "Tokens generated");
   Counter& queries = counter("prefix_cache_queries_total", "Tokens looked for in the prefix cache");
   Counter& hits = counter("prefix_cache_hits_total", "Tokens found in the prefix cache");
+  Counter& passed = counter("prefix_cache_approximate_passed_total",
+                            "Tokens of exact prompts computed, whose cached keys are approximate");
+  Counter& approximate =
+      counter("approximate_requests_total", "Requests that ended, answered by approximation");
   Counter& preemptions = counter("num_preemptions_total", "Times that a request gave up its pages");
   Counter& evictions = counter("kv_cache_evictions_total", "Cached KV pages given up");
   Counter& rejections =
@@ -137,6 +141,7 @@ void Metrics::ended(const AnswerEnd& end) {
   prometheus::Labels labels = impl_->labels;
   labels["finished_reason"] = std::string(to_string(end.reason));
   impl_->ends.Add(labels).Increment();
+  if (end.approximate) impl_->approximate.Increment();
   const AnswerTimes& t = end.times;
   impl_->e2e.Observe(t.end - t.arrival);
   impl_->prompt_length.Observe(static_cast<double>(end.prompt_tokens));
@@ -172,6 +177,7 @@ std::string Metrics::text(const RequestStats& stats) {
   raise(impl_->answer_tokens, static_cast<double>(stats.answer_tokens));
   raise(impl_->queries, static_cast<double>(counts.prefix_queries));
   raise(impl_->hits, static_cast<double>(counts.prefix_hits));
+  raise(impl_->passed, static_cast<double>(counts.approximate_passed));
   raise(impl_->preemptions, static_cast<double>(counts.preemptions));
   raise(impl_->evictions, static_cast<double>(counts.evictions));
   raise(impl_->steps, static_cast<double>(stats.steps));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <random>
 #include <set>
 
 #include "braid/base/error.h"
@@ -44,13 +45,14 @@ class Machine {
         slots_(static_cast<size_t>(config.pages * config.page_size)) {}
 
   RequestId submit(std::vector<int32_t> ids, int64_t max_tokens, std::string key = "",
-                   std::string salt = "", bool score = false) {
+                   std::string salt = "", bool score = false, bool exact = false) {
     const RequestId id = ++last_;
     scheduler.submit({.id = id,
                       .ids = std::move(ids),
                       .max_tokens = max_tokens,
                       .key = std::move(key),
                       .salt = std::move(salt),
+                      .exact = exact,
                       .score_prompt = score,
                       .arrival = now});
     return id;
@@ -74,10 +76,10 @@ class Machine {
       for (int64_t i = 0; i < row.end; ++i) {
         const int32_t slot =
             pages[static_cast<size_t>(i / kPage)] * kPage + static_cast<int32_t>(i % kPage);
-        // Groups of ranks have keys of their own.
-        const uint64_t prefix =
-            digest(fmt::format("{} {}", sequence.salt, scheduler.group_of(row.id)),
-                   std::span(ids).first(static_cast<size_t>(i + 1)));
+        // Groups of ranks have keys of their own, and so have approximate sequences.
+        const uint64_t prefix = digest(
+            fmt::format("{} {} {}", sequence.salt, scheduler.group_of(row.id), kind_of(row.id)),
+            std::span(ids).first(static_cast<size_t>(i + 1)));
         if (i >= row.begin) {
           EXPECT_TRUE(written.insert(slot).second) << "two rows write slot " << slot;
           slots_[static_cast<size_t>(slot)] = prefix;
@@ -94,13 +96,17 @@ class Machine {
       total += row.end - row.begin;
       const bool decode = row.end - row.begin == 1 && row.begin + 1 == std::ssize(ids);
       decodes += decode;
-      alone += !decode && (config_.own_prompt == 0 || scheduler.group_of(row.id) < 0);
+      alone +=
+          !decode &&
+          ((config_.prompts_alone && (config_.own_prompt == 0 || scheduler.group_of(row.id) < 0)) ||
+           scheduler.approximates(row.id));
     }
     EXPECT_EQ(total, step.tokens);
     EXPECT_LE(total, std::max(config_.max_step_tokens, decodes + kPage));
     EXPECT_LE(std::ssize(step.rows), config_.max_running);
-    if (config_.prompts_alone) {
-      EXPECT_TRUE(step.rows.size() <= 1 || alone == 0) << alone << " prompts";
+    EXPECT_TRUE(step.rows.size() <= 1 || alone == 0) << alone << " prompts";
+    if (config_.shared_tokens > 0 && alone == 0) {
+      EXPECT_LE(total, std::max(config_.shared_tokens, decodes + kPage));
     }
     if (!step.empty()) {
       scheduler.step_put(step);
@@ -126,6 +132,10 @@ class Machine {
   int64_t dropped = 0;  // tokens of requests that had ended
 
  private:
+  std::string kind_of(RequestId id) const {
+    if (!scheduler.approximates(id)) return "";
+    return config_.approximate_shared ? "approximate" : fmt::format("of {}", id);
+  }
   // The oldest step ends.
   void done() {
     const auto [step, tokens] = under_way_.front();
@@ -164,6 +174,70 @@ inline std::vector<int32_t> alone(std::vector<int32_t> ids, int64_t max_tokens) 
   const size_t prompt = ids.size();
   for (int64_t i = 0; i < max_tokens; ++i) ids.push_back(next_token(ids));
   return {ids.begin() + static_cast<ptrdiff_t>(prompt), ids.end()};
+}
+
+struct Expected {
+  std::vector<int32_t> prompt;
+  int64_t max_tokens = 0;
+};
+
+// Random arrivals, lengths, keys, salts and cancels until all are done; returns the preemptions.
+inline int64_t random_run(uint32_t seed, SchedulerConfig config, int requests, size_t depth = 1) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto pick = [&](int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(random);
+  };
+  Machine machine(config, depth);
+  std::map<RequestId, Expected> open;
+  int submitted = 0;
+  const int64_t room = std::min(config.max_context, config.pages * config.page_size);
+  while (submitted < requests || !open.empty()) {
+    while (submitted < requests && pick(0, 2) == 0) {
+      Expected expected;
+      const auto length = pick(0, 9) == 0 ? pick(1, room - 1) : pick(1, room / 4);
+      // Few different tokens: many prompts begin alike.
+      const auto same = pick(0, length);
+      for (int64_t i = 0; i < length; ++i) {
+        expected.prompt.push_back(static_cast<int32_t>(i < same ? i % 3 : pick(0, 2)));
+      }
+      expected.max_tokens = std::min(pick(1, 24), room - length);
+      const RequestId id = machine.submit(expected.prompt, expected.max_tokens,
+                                          std::string(1, static_cast<char>('a' + pick(0, 2))),
+                                          pick(0, 4) == 0 ? "salt" : "", pick(0, 7) == 0,
+                                          config.approximate_from > 0 && pick(0, 3) == 0);
+      open[id] = std::move(expected);
+      ++submitted;
+    }
+    const Step step = machine.step();
+    EXPECT_TRUE(open.empty() || !step.empty() || depth > 1) << "requests wait, and no step";
+    if (testing::Test::HasFailure()) return 0;
+    for (auto it = open.begin(); it != open.end();) {
+      const Expected& e = it->second;
+      const auto answer = machine.answer(it->first, e.prompt.size());
+      const bool done = std::ssize(answer) == e.max_tokens;
+      if (done) {
+        EXPECT_EQ(answer, alone(e.prompt, e.max_tokens));
+      }
+      if (done || pick(0, 99) == 0) {
+        EXPECT_TRUE(machine.scheduler.end(it->first));
+        it = open.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    EXPECT_LT(machine.steps, 1000 * requests) << "no end";
+    if (machine.steps >= 1000 * requests) return 0;
+  }
+  machine.step();  // ends those that are under way
+  if (depth == 1) {
+    EXPECT_EQ(machine.dropped, 0);
+  }
+  const Scheduler::Counts counts = machine.scheduler.counts();
+  EXPECT_EQ(counts.running + counts.waiting, 0);
+  EXPECT_EQ(counts.pages.held, 0);
+  EXPECT_EQ(counts.pages.free + counts.pages.cached, config.pages);
+  return counts.preemptions;
 }
 
 }  // namespace braid::scheduler_test

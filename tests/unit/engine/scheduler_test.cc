@@ -16,69 +16,6 @@ namespace {
 using namespace scheduler_test;
 using testing::HasSubstr;
 
-struct Expected {
-  std::vector<int32_t> prompt;
-  int64_t max_tokens = 0;
-};
-
-// Random arrivals, lengths, keys, salts and cancels until all are done; returns the preemptions.
-int64_t random_run(uint32_t seed, SchedulerConfig config, int requests, size_t depth = 1) {
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::mt19937 random(seed);
-  const auto pick = [&](int64_t from, int64_t to) {
-    return std::uniform_int_distribution<int64_t>(from, to)(random);
-  };
-  Machine machine(config, depth);
-  std::map<RequestId, Expected> open;
-  int submitted = 0;
-  const int64_t room = std::min(config.max_context, config.pages * config.page_size);
-  while (submitted < requests || !open.empty()) {
-    while (submitted < requests && pick(0, 2) == 0) {
-      Expected expected;
-      const auto length = pick(0, 9) == 0 ? pick(1, room - 1) : pick(1, room / 4);
-      // Few different tokens: many prompts begin alike.
-      const auto same = pick(0, length);
-      for (int64_t i = 0; i < length; ++i) {
-        expected.prompt.push_back(static_cast<int32_t>(i < same ? i % 3 : pick(0, 2)));
-      }
-      expected.max_tokens = std::min(pick(1, 24), room - length);
-      const RequestId id = machine.submit(expected.prompt, expected.max_tokens,
-                                          std::string(1, static_cast<char>('a' + pick(0, 2))),
-                                          pick(0, 4) == 0 ? "salt" : "", pick(0, 7) == 0);
-      open[id] = std::move(expected);
-      ++submitted;
-    }
-    const Step step = machine.step();
-    EXPECT_TRUE(open.empty() || !step.empty() || depth > 1) << "requests wait, and no step";
-    if (testing::Test::HasFailure()) return 0;
-    for (auto it = open.begin(); it != open.end();) {
-      const Expected& e = it->second;
-      const auto answer = machine.answer(it->first, e.prompt.size());
-      const bool done = std::ssize(answer) == e.max_tokens;
-      if (done) {
-        EXPECT_EQ(answer, alone(e.prompt, e.max_tokens));
-      }
-      if (done || pick(0, 99) == 0) {
-        EXPECT_TRUE(machine.scheduler.end(it->first));
-        it = open.erase(it);
-      } else {
-        ++it;
-      }
-    }
-    EXPECT_LT(machine.steps, 1000 * requests) << "no end";
-    if (machine.steps >= 1000 * requests) return 0;
-  }
-  machine.step();  // ends those that are under way
-  if (depth == 1) {
-    EXPECT_EQ(machine.dropped, 0);
-  }
-  const Scheduler::Counts counts = machine.scheduler.counts();
-  EXPECT_EQ(counts.running + counts.waiting, 0);
-  EXPECT_EQ(counts.pages.held, 0);
-  EXPECT_EQ(counts.pages.free + counts.pages.cached, config.pages);
-  return counts.preemptions;
-}
-
 TEST(Scheduler, EveryAnswerIsThatOfTheRequestAlone) {
   for (uint32_t seed = 0; seed < 60; ++seed) random_run(seed, small(), 60);
 }

@@ -15,12 +15,17 @@ KvStore::Counts KvStore::counts() const {
   return {pages_.available(), cached, pages_.total() - pages_.available() - cached};
 }
 
-KvHolding KvStore::open(std::string_view salt) {
-  return {.pages = {}, .path = {}, .root = tree_.root(salt)};
+KvHolding KvStore::open(std::string_view salt, bool shared) {
+  return {.pages = {}, .path = {}, .root = tree_.root(salt), .shared = shared};
+}
+
+int64_t KvStore::cached(std::string_view salt, std::span<const int32_t> ids) const {
+  if (!share_ || ids.empty()) return 0;
+  return tree_.pages_of(salt, ids, (std::ssize(ids) - 1) / page_size()) * page_size();
 }
 
 int64_t KvStore::find(KvHolding& holding, std::span<const int32_t> ids) {
-  if (share_ && holding.pages.size() == holding.path.size() && !ids.empty()) {
+  if (share_ && holding.shared && holding.pages.size() == holding.path.size() && !ids.empty()) {
     tree_.descend(holding.root, ids, (std::ssize(ids) - 1) / page_size(), holding.path);
     for (size_t i = holding.pages.size(); i < holding.path.size(); ++i) {
       holding.pages.push_back(holding.path[i]->page);
@@ -42,7 +47,7 @@ bool KvStore::grow(KvHolding& holding, int64_t tokens) {
 }
 
 void KvStore::keep(KvHolding& holding, std::span<const int32_t> ids, int64_t computed) {
-  if (!share_) return;
+  if (!share_ || !holding.shared) return;
   const size_t page = page_size();
   for (size_t i = holding.path.size(); (i + 1) * page <= static_cast<size_t>(computed); ++i) {
     PrefixTree::Node* const parent = i == 0 ? holding.root : holding.path.back();

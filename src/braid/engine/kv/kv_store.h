@@ -13,6 +13,7 @@ struct KvHolding {
   std::vector<int32_t> pages;           // shared and private
   std::vector<PrefixTree::Node*> path;  // nodes for the first path.size() pages
   PrefixTree::Node* root = nullptr;     // null: nothing is held
+  bool shared = true;                   // full pages are; false: all stay private
 
   bool empty() const { return root == nullptr; }
 };
@@ -35,8 +36,11 @@ class KvStore {
   int64_t available() const { return pages_.available() + tree_.evictable(); }
   int64_t evictions() const { return evictions_; }  // cached pages given up so far
 
-  // Holds nothing but a place in the tree, for a sequence of this salt.
-  KvHolding open(std::string_view salt);
+  // Holds nothing but a place in the tree, for a sequence of this salt. Without `shared` it takes
+  // no page of others and leaves none.
+  KvHolding open(std::string_view salt, bool shared = true);
+  // Tokens whose pages find() would take for a sequence of this salt.
+  int64_t cached(std::string_view salt, std::span<const int32_t> ids) const;
 
   // Takes the cache's pages of `ids` behind the held pages, which are all full and shared. The
   // last token is never included: a step has to compute its logits. Returns the number of held

@@ -68,6 +68,20 @@ void PrefixTree::descend(Node* root, std::span<const int32_t> ids, int64_t max_p
   }
 }
 
+int64_t PrefixTree::pages_of(std::string_view salt, std::span<const int32_t> ids,
+                             int64_t max_pages) const {
+  const auto root = roots_.find(salt);
+  if (root == roots_.end()) return 0;
+  const Node* node = &root->second;
+  const size_t page = page_size_;
+  size_t pages = 0;
+  for (; static_cast<int64_t>(pages) < max_pages; ++pages) {
+    node = find(*node, ids.subspan(pages * page, page));
+    if (node == nullptr) break;
+  }
+  return static_cast<int64_t>(pages);
+}
+
 PrefixTree::Node* PrefixTree::extend(Node* parent, std::span<const int32_t> ids, int32_t page) {
   BRAID_CHECK(std::ssize(ids) == page_size_ && parent->holders > 0, "{} ids for a page of {}",
               ids.size(), page_size_);

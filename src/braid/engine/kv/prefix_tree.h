@@ -40,6 +40,9 @@ class PrefixTree {
   void descend(Node* root, std::span<const int32_t> ids, int64_t max_pages,
                std::vector<Node*>& path);
 
+  // How many pages descend() would find from the salt's root, holding nothing.
+  int64_t pages_of(std::string_view salt, std::span<const int32_t> ids, int64_t max_pages) const;
+
   // Adds a child for a full page to `parent`, which is held; the child is held. An existing child
   // with equal ids is returned instead: its page differs from `page`, which stays the caller's.
   Node* extend(Node* parent, std::span<const int32_t> ids, int32_t page);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "braid/base/error.h"
+#include "braid/engine/approximation.h"
 #include "braid/engine/sampling.h"
 #include "braid/engine/token_loop.h"
 #include "braid/tensor/view.h"
@@ -36,8 +38,9 @@ struct AnswerRequest {
   // Gives the tokens allowed next; empty: all tokens are allowed. Called before each token, from
   // any thread of the engine, one call at a time, and never after on_end.
   TokenMask mask;
-  std::string key;   // the client: keys share the steps evenly
-  std::string salt;  // requests of different salts share no cached keys
+  std::string key;     // the client: keys share the steps evenly
+  std::string salt;    // requests of different salts share no cached keys
+  bool exact = false;  // all keys count, also where the engine's prompts are approximate
 
   // Whether the request wants logits for every prompt token, and so takes no prefix from the cache.
   bool scores_prompt() const { return prompt_logprobs >= 0 || on_logits || on_logit_rows; }
@@ -80,6 +83,9 @@ struct AnswerFacts {
   int64_t cached_tokens = 0;  // prompt tokens found in the prefix cache
   int64_t answer_tokens = 0;  // sampled tokens, including an end-of-generation token
   int64_t preemptions = 0;
+  // Shares of what the request computed, if its prompt left far keys out, or took cached keys of
+  // prompts that may have; null: exact.
+  std::shared_ptr<const Approximation> approximate;
   AnswerTimes times;
 };
 

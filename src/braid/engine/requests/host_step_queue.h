@@ -17,6 +17,10 @@ class HostStepQueue : public StepQueue {
   void allow(int32_t, std::span<const uint32_t>) override {}
   void put(const Batch& batch, std::span<const int32_t> row_slots) override;
   bool usable() const override { return runner_.usable(); }
+  std::optional<Approximation> approximation() const override { return runner_.approximation(); }
+  std::optional<Approximation> last_approximation() const override {
+    return runner_.last_approximation();
+  }
   EndedStep take() override { return {.seconds = seconds_, .waited = seconds_}; }
   TensorView logits() override { return runner_.logits(); }
   TensorView device_logits() override { return runner_.device_logits(); }

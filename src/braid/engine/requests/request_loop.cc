@@ -181,6 +181,7 @@ void RequestLoop::Impl::start(std::shared_ptr<ActiveRequest> request) {
                       .max_tokens = r.max_tokens > 0 ? r.max_tokens : config.max_context,
                       .key = r.key,
                       .salt = r.salt,
+                      .exact = r.exact,
                       .score_prompt = r.scores_prompt(),
                       .arrival = request->facts.times.arrival});
     steps.prepare(request);
@@ -193,10 +194,8 @@ void RequestLoop::Impl::end(RequestId id, AnswerReason reason, std::optional<Err
   const auto it = active.find(id);
   if (it == active.end()) return;
   const std::shared_ptr<ActiveRequest> request = it->second;
-  if (scheduler.contains(id)) {
-    request->facts.preemptions = scheduler.preemptions(id);
-    scheduler.end(id);
-  }
+  if (scheduler.contains(id)) request->facts.preemptions = scheduler.preemptions(id);
+  scheduler.end(id);
   steps.leave(*request);
   active.erase(it);
   publish();  // before the sink hears of the end: then its pages count as free

@@ -75,6 +75,24 @@ void RequestSteps::leave(ActiveRequest& request) {
   request.slot = -1;
 }
 
+void RequestSteps::begin(ActiveRequest& request, double time) {
+  AnswerEnd& facts = request.facts;
+  facts.times.begin = time;
+  facts.cached_tokens = scheduler_.cached_tokens(request.id);
+  if (facts.cached_tokens == 0 || !scheduler_.approximates(request.id)) return;
+  // Cached keys of its kind are approximate, if any prompt so far was.
+  const auto so_far = queue_->approximation();
+  if (so_far)
+    facts.approximate = std::make_shared<Approximation>(Approximation{so_far->levels, {}});
+}
+
+void RequestSteps::add_left_out(ActiveRequest& request, const Approximation& made) {
+  request.left_out += made.shares;
+  if (!request.facts.approximate && !request.left_out.thinned()) return;
+  request.facts.approximate =
+      std::make_shared<Approximation>(Approximation{made.levels, request.left_out});
+}
+
 void RequestSteps::join(ActiveRequest& request, std::span<const int32_t> ids) {
   const bool masked = static_cast<bool>(request.request.mask);
   if (queue_->slots() == 0 || (masked && !request.sampler.settled())) return;
@@ -158,10 +176,7 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
   for (const StepRow& row : step.rows) {
     const std::vector<int32_t>& ids = scheduler_.sequence(row.id).ids;
     ActiveRequest& request = *active.at(row.id);
-    if (request.facts.times.begin == 0) {
-      request.facts.times.begin = begin;
-      request.facts.cached_tokens = scheduler_.cached_tokens(row.id);
-    }
+    if (request.facts.times.begin == 0) this->begin(request, begin);
     const auto row_begin = static_cast<size_t>(row.begin);
     const int32_t newest =
         -1 - request.slot;  // stands for the slot's token until the host knows it
@@ -179,12 +194,17 @@ PutStep RequestSteps::put(const Step& step, const ActiveRequests& active) {
     }
     under_way.for_host |= scores || (row.sample && request.slot < 0);
   }
+  batch_.set_exact(!std::ranges::any_of(
+      step.rows, [&](const StepRow& row) { return scheduler_.approximates(row.id); }));
   const double put_in = steady_seconds();
   try {
     queue_->put(batch_, under_way.row_slots);
   } catch (const std::exception& error) {
     if (!queue_->usable()) throw;
     return {.waited = 0, .refused = Error(ErrorCode::kAborted, error.what())};
+  }
+  if (const auto made = queue_->last_approximation()) {
+    add_left_out(*active.at(step.rows[0].id), *made);  // alone in its step
   }
   const double waited = queue_->depth() == 1 ? steady_seconds() - put_in : 0;
   scheduler_.step_put(step);

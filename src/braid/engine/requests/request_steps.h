@@ -35,6 +35,7 @@ struct ActiveRequest {
   AnswerSampler sampler;             // for sampling on the host
   std::vector<float> logits;         // [V] of a token with a late mask; else empty
   std::vector<SampledToken> prompt;  // log-probabilities
+  LevelShares left_out;              // of its prompt
 
   // Begins to read all that every step needs, which a computed step has pushed out of the caches.
   void fetch() const {
@@ -118,6 +119,10 @@ class RequestSteps {
     size_t token = 0;              // index in the step's tokens
   };
 
+  // The request's first step.
+  void begin(ActiveRequest& request, double time);
+  // A step of the request alone was put in.
+  static void add_left_out(ActiveRequest& request, const Approximation& made);
   // All ids of a sequence; empty while a step under way computes the newest id.
   std::span<const int32_t> known_ids(RequestId id) const;
   void join(ActiveRequest& request, std::span<const int32_t> ids);

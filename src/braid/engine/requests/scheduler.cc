@@ -101,14 +101,14 @@ Step Scheduler::next(double now) {
   Step step;
   preempted_now_ = false;
   expire(now, step);
-  if (!config_.prompts_alone) {
+  if (!config_.prompts_alone && config_.approximate_from == 0) {
     add_decodes(step);
     add_prompts(step);
     return step;
   }
   const auto add_shared = [&] {
     add_decodes(step);
-    if (config_.own_prompt > 0) add_prompts(step, Prompts::shared);
+    if (!config_.prompts_alone || config_.own_prompt > 0) add_prompts(step, Prompts::shared);
   };
   if (prompt_last_) add_shared();
   prompt_last_ = false;
@@ -209,7 +209,7 @@ bool Scheduler::same_page(const Entry& entry, const Entry& other, int64_t tokens
 }
 
 bool Scheduler::follows(Entry& entry, std::span<Entry* const> others) {
-  if (!config_.prefix_cache || !reuses(entry)) return false;
+  if (!config_.prefix_cache || !reuses(entry) || !entry.holding.shared) return false;
   if (entry.computed != entry.kept || entry.computed % config_.page_size != 0) return false;
   const int64_t before = entry.computed;
   entry.computed = std::max(before, store_.find(entry.holding, entry.sequence.ids));
@@ -255,9 +255,9 @@ void Scheduler::add_prompts(Step& step, Prompts which) {
     blocked = blocked || !admit(*entry);
     return blocked;
   });
-  if (which != Prompts::all && config_.own_prompt > 0) {
+  if (which != Prompts::all) {
     std::erase_if(by_age,
-                  [&](const Entry* entry) { return divided(*entry) != (which == Prompts::alone); });
+                  [&](const Entry* entry) { return alone(*entry) != (which == Prompts::alone); });
   }
   std::vector<Entry*> fresh;
   for (Entry* entry : by_age) {
@@ -269,8 +269,12 @@ void Scheduler::add_prompts(Step& step, Prompts which) {
   std::vector<Entry*> by_left = fresh;
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
   std::map<const Entry*, int64_t> chunks;
-  int64_t left = std::max(config_.max_step_tokens - step.tokens, config_.page_size);
-  if (which == Prompts::shared) left = std::min(left, config_.groups * config_.own_prompt);
+  int64_t most = config_.max_step_tokens;
+  if (which == Prompts::shared && config_.shared_tokens > 0) most = config_.shared_tokens;
+  int64_t left = std::max(most - step.tokens, config_.page_size);
+  if (which == Prompts::shared && config_.own_prompt > 0) {
+    left = std::min(left, config_.groups * config_.own_prompt);
+  }
   // Rows left for scored prompts, beside a row for each other sequence.
   int64_t rows =
       config_.max_rows > 0

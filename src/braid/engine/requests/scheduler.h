@@ -32,6 +32,11 @@ struct SchedulerConfig {
   // Above 0: sequences with longer prompts have no group, and are divided over all. With
   // prompts_alone the other prompts share steps nevertheless.
   int64_t own_prompt = 0;
+  // Above 0: prompts of so many tokens, unless their sequence is exact, are computed by
+  // approximation, each alone in its steps. Pages of the two kinds are never shared.
+  int64_t approximate_from = 0;
+  bool approximate_shared = false;  // approximate sequences share pages with each other
+  int64_t shared_tokens = 0;        // of a step with other prompts, at most; 0: max_step_tokens
 
   // The most tokens of a sequence.
   int64_t room() const { return std::min(max_context, pages * page_size); }
@@ -47,6 +52,7 @@ struct Sequence {
   int64_t max_tokens = 0;     // of the answer, at least 1
   std::string key;            // the client: steps are shared fairly among keys
   std::string salt;           // sequences of different salts share no pages
+  bool exact = false;         // no approximation
   bool score_prompt = false;  // logits for every prompt token are wanted
   double arrival = 0;         // seconds
 };
@@ -80,7 +86,8 @@ struct Step {
 // borders: half for the oldest prompts, half for the prompts with the fewest tokens left. When
 // pages run out, cached prefixes are given up first. Then the sequence with the fewest computed
 // tokens, except the oldest sequence, gives up all pages and is computed again later. With
-// prompts_alone the oldest prompt takes turns with the decodes and own prompts. Not thread-safe.
+// prompts_alone, or by approximation, the oldest prompt takes turns with the decodes and with
+// prompts that share steps. Not thread-safe.
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);
@@ -121,6 +128,8 @@ class Scheduler {
   int64_t cached_tokens(RequestId id) const { return at(id).cached; }  // found when it first began
   // The group with the sequence's keys; -1: any group, or divided over all.
   int group_of(RequestId id) const { return config_.groups > 1 ? at(id).group : -1; }
+  // Whether prompts of the sequence are computed by approximation.
+  bool approximates(RequestId id) const { return approximates(at(id)); }
   int64_t preemptions(RequestId id) const { return at(id).preemptions; }
   bool contains(RequestId id) const { return entries_.contains(id); }
 
@@ -130,7 +139,9 @@ class Scheduler {
     int64_t preemptions = 0;     // so far
     int64_t prefix_queries = 0;  // tokens looked up in the prefix cache, so far
     int64_t prefix_hits = 0;     // tokens found in the prefix cache, so far
-    int64_t evictions = 0;       // cached pages given up, so far
+    // Tokens of exact sequences computed though their keys were there, by approximation, so far.
+    int64_t approximate_passed = 0;
+    int64_t evictions = 0;  // cached pages given up, so far
     KvStore::Counts pages;
   };
   Counts counts() const;
@@ -175,6 +186,16 @@ class Scheduler {
   bool divided(const Entry& entry) const {
     return config_.own_prompt > 0 && entry.prompt > config_.own_prompt;
   }
+  bool approximates(const Entry& entry) const {
+    return config_.approximate_from > 0 && entry.prompt >= config_.approximate_from &&
+           !entry.sequence.exact && !entry.sequence.score_prompt;
+  }
+  bool alone(const Entry& entry) const {
+    return approximates(entry) ||
+           (config_.prompts_alone && (config_.own_prompt == 0 || divided(entry)));
+  }
+  // The salt for pages without a group, of approximate or exact keys.
+  std::string salt_of(const Entry& entry, bool approximate) const;
   // Gives up the pages of the sequence with the fewest computed tokens. False: only the oldest
   // sequence is left.
   bool preempt(Step& step);

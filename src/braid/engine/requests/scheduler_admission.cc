@@ -6,11 +6,21 @@
 
 namespace braid {
 
+// Clients name salts: each kind of page has a prefix of its own.
+std::string Scheduler::salt_of(const Entry& entry, bool approximate) const {
+  const std::string& salt = entry.sequence.salt;
+  if (config_.approximate_from == 0) return salt;
+  return (approximate ? "approximate\n" : "exact\n") + salt;
+}
+
 KvHolding Scheduler::find_group(Entry& entry) {
+  const bool approximate = approximates(entry);
+  const std::string salt = salt_of(entry, approximate);
+  const bool shares = !approximate || config_.approximate_shared;
   std::vector<int64_t> tokens(static_cast<size_t>(config_.groups));
   if (divided(entry)) {
     entry.group = -1;
-    KvHolding found = store_.open(entry.sequence.salt);
+    KvHolding found = store_.open(salt, shares);
     if (reuses(entry)) store_.find(found, entry.sequence.ids);
     return found;
   }
@@ -21,8 +31,8 @@ KvHolding Scheduler::find_group(Entry& entry) {
   int64_t least = 0;
   for (int group = 0; group < config_.groups; ++group) {
     // The group is a part of the salt.
-    const std::string& salt = entry.sequence.salt;
-    KvHolding found = store_.open(config_.groups == 1 ? salt : fmt::format("{}\n{}", group, salt));
+    KvHolding found =
+        store_.open(config_.groups == 1 ? salt : fmt::format("{}\n{}", group, salt), shares);
     const int64_t computed = reuses(entry) ? store_.find(found, entry.sequence.ids) : 0;
     const int64_t load = tokens[static_cast<size_t>(group)] - computed;
     if (!best.empty() && load >= least) {
@@ -56,6 +66,10 @@ bool Scheduler::admit(Entry& entry) {
     entry.cached = computed;
     counts_.prefix_queries += entry.size();
     counts_.prefix_hits += computed;
+    if (config_.approximate_from > 0 && !approximates(entry) && reuses(entry)) {
+      const int64_t there = store_.cached(salt_of(entry, true), entry.sequence.ids);
+      counts_.approximate_passed += std::max<int64_t>(0, there - computed);
+    }
   }
   return true;
 }

@@ -72,6 +72,9 @@ class StepQueue {
   virtual void put(const Batch& batch, std::span<const int32_t> row_slots) = 0;
   // After a failed put(): whether the queue still works, as after a refused strategy.
   virtual bool usable() const = 0;
+  // As of Runner: of all steps, and of the step put in last.
+  virtual std::optional<Approximation> approximation() const { return {}; }
+  virtual std::optional<Approximation> last_approximation() const { return {}; }
   // Waits for the oldest step. Fails as Runner::step does.
   virtual EndedStep take() = 0;
   // Logits f32 [R, V] of the step taken last, in host memory. Requires: no step is under way.

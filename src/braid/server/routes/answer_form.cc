@@ -60,6 +60,16 @@ Usage usage_of(const std::vector<Choice>& choices, int choices_per_prompt) {
   return usage;
 }
 
+void add_approximation(Json& to, std::span<const Choice> choices) {
+  std::optional<Approximation> all;
+  for (const Choice& choice : choices) {
+    if (!choice.end || !choice.end->approximate) continue;
+    if (!all) all = Approximation{choice.end->approximate->levels, {}};
+    all->shares += choice.end->approximate->shares;
+  }
+  if (all) to["approximate"] = json_of(*all);
+}
+
 // Mistral's templates take ids of nine letters and digits alone.
 std::string call_id(CallFormat format) {
   static thread_local std::mt19937_64 random{std::random_device{}()};

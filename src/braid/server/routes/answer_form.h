@@ -58,6 +58,10 @@ struct Usage {
 };
 Usage usage_of(const std::vector<Choice>& choices, int choices_per_prompt);
 
+// Sets "approximate" (json_of) where far keys were left out of a choice, with the shares of all
+// choices' own computation.
+void add_approximation(Json& to, std::span<const Choice> choices);
+
 // A token's text for JSON, and its exact bytes.
 std::string token_text(const Tokenizer& tokenizer, int32_t id);
 Json token_bytes(const Tokenizer& tokenizer, int32_t id);

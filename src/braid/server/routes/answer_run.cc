@@ -171,8 +171,10 @@ asio::awaitable<void> answer(Service& service, Exchange& exchange,
     exchange.note = failed->what();
   } else {
     const Usage usage = usage_of(run.choices, choices_per_prompt);
-    exchange.note = fmt::format("prompt {} tokens ({} cached), answer {}", usage.prompt,
-                                usage.cached, usage.answer);
+    const bool approximate = std::ranges::any_of(
+        run.choices, [](const Choice& choice) { return choice.end && choice.end->approximate; });
+    exchange.note = fmt::format("prompt {} tokens ({} cached), answer {}{}", usage.prompt,
+                                usage.cached, usage.answer, approximate ? ", approximate" : "");
   }
   if (stream) {
     std::vector<StreamEvent> last = failed ? form.failed(*failed) : form.end(run.choices);

@@ -36,7 +36,7 @@ Json ChoicesForm::head(const char* object) const {
           {"system_fingerprint", service_.fingerprint}};
 }
 
-StreamEvent ChoicesForm::chunk(Json choice, const std::vector<Choice>& choices) const {
+Json ChoicesForm::chunk_json(Json choice, const std::vector<Choice>& choices) const {
   Json object = head(chunk_);
   object["choices"] = Json::array({std::move(choice)});
   if (common_.stream.usage_always) {
@@ -44,7 +44,11 @@ StreamEvent ChoicesForm::chunk(Json choice, const std::vector<Choice>& choices) 
   } else if (common_.stream.usage) {
     object["usage"] = nullptr;
   }
-  return {event_text(object)};
+  return object;
+}
+
+StreamEvent ChoicesForm::chunk(Json choice, const std::vector<Choice>& choices) const {
+  return {event_text(chunk_json(std::move(choice), choices))};
 }
 
 std::vector<StreamEvent> ChoicesForm::begin(const std::vector<Choice>& choices) {
@@ -66,7 +70,9 @@ std::vector<StreamEvent> ChoicesForm::piece(size_t index, const ChoicePiece& pie
 }
 
 std::vector<StreamEvent> ChoicesForm::last(size_t index, const std::vector<Choice>& choices) {
-  return {chunk(final(index, reason_of(choices[index])), choices)};
+  Json object = chunk_json(final(index, reason_of(choices[index])), choices);
+  add_approximation(object, std::span(choices).subspan(index, 1));
+  return {{event_text(object)}};
 }
 
 std::vector<StreamEvent> ChoicesForm::end(const std::vector<Choice>& choices) {
@@ -91,6 +97,7 @@ Json ChoicesForm::whole(const std::vector<Choice>& choices) {
   for (size_t i = 0; i < choices.size(); ++i)
     object["choices"].push_back(whole_choice(i, choices[i], reason_of(choices[i])));
   object["usage"] = usage_json(choices, common_.choices_per_prompt);
+  add_approximation(object, choices);
   return object;
 }
 

@@ -52,6 +52,7 @@ class ChoicesForm : public AnswerForm {
 
  private:
   Json head(const char* object) const;
+  Json chunk_json(Json choice, const std::vector<Choice>& choices) const;
   StreamEvent chunk(Json choice, const std::vector<Choice>& choices) const;
 
   const char* const object_;

@@ -107,6 +107,7 @@ AnswerRequest answer_request(const Service& service, const Body& body, const std
   request.include_stop = body.boolean("include_stop_str_in_output", false);
   request.ignore_eos = body.boolean("ignore_eos", false);
   request.skip_special = body.boolean("skip_special_tokens", true);
+  request.exact = body.boolean("exact", false);
   request.key = client;
   // No key's name has a line's end.
   if (service.cache_per_key) request.salt = client + '\n';

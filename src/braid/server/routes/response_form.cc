@@ -36,6 +36,7 @@ Json ResponseForm::ended(const std::vector<Choice>& choices) {
       {"output_tokens", usage.answer},
       {"output_tokens_details", {{"reasoning_tokens", usage.reasoning}}},
       {"total_tokens", usage.prompt + usage.answer}};
+  add_approximation(json, choices);
   return json;
 }
 

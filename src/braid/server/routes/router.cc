@@ -63,6 +63,7 @@ Json numbers(const Service& service) {
       {"preemptions", counts.preemptions},
       {"prefix_queries", counts.prefix_queries},
       {"prefix_hits", counts.prefix_hits},
+      {"approximate_passed", counts.approximate_passed},
       {"oldest_wait", stats.oldest_wait},
       {"kv_pages",
        {{"held", pages.held},
