@@ -31,6 +31,8 @@ constexpr Family kFamilies[] = {
     {"llama-bpe", {Kind::kLlama3}, 1, false, true, true},
     {"llama3", {Kind::kLlama3}, 1, false, true, true},
     {"llama-v3", {Kind::kLlama3}, 1, false, true, true},
+    {"chatglm-bpe", {Kind::kLlama3}, 1},
+    {"glm4", {Kind::kLlama3}, 1},
     {"qwen2", {Kind::kQwen2}, 1, true},
     {"deepseek-r1-qwen", {Kind::kQwen2}, 1, true},
 };

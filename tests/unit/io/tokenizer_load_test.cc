@@ -286,6 +286,20 @@ TEST(TokenizerGgufKeys, TokensThatNothingNeedsMayBeMissing) {
   EXPECT_EQ(special("tokenizer.ggml.bos_token_id", UINT32_MAX).bos, -1);
 }
 
+// GLM-4's files: digits in groups of up to three, no BOS in front.
+TEST(TokenizerGgufKeys, GlmSplitsAsLlama3Does) {
+  const test::TempFolder folder;
+  for (const char* pre : {"chatglm-bpe", "glm4"}) {
+    GgufCase glm{.pre = pre,
+                 .tokens = {"1", "11", "111", "1111", "<s>"},
+                 .merges = {"1 1", "11 1", "111 1"}};
+    glm.more.u32("tokenizer.ggml.bos_token_id", 4);
+    const GgufFile file = glm.write(folder);
+    const Tokenizer tokenizer(tokenizer_from_gguf(file.metadata()));
+    EXPECT_THAT(tokenizer.encode("1111"), ElementsAre(2, 0));
+  }
+}
+
 // Whatever its type, the name of an end token is one, and no text spells it.
 TEST(TokenizerGgufKeys, NamesOfEndTokensAreControlTokens) {
   const test::TempFolder folder;
