@@ -11,7 +11,7 @@ namespace {
 class ChunkAttentionTest : public ::testing::Test {
  protected:
   double beyond(int parts, int64_t tokens, int64_t cached) const {
-    return ChunkAttention(model_, parts, 131072, 132).beyond(profile_, tokens, cached);
+    return ChunkAttention(model_, parts, 32, 132).beyond(profile_, tokens, cached);
   }
   // By the profile, all layers.
   double priced(int parts, int64_t tokens, int64_t cached) const {
@@ -37,10 +37,10 @@ TEST_F(ChunkAttentionTest, OthersGetNoCorrection) {
   EXPECT_EQ(beyond(1, 1, 16384), 0) << "a token of an answer";
   ModelConfig windows = model_;
   windows.windows.assign(32, 4096);
-  EXPECT_EQ(ChunkAttention(windows, 1, 131072, 132).beyond(profile_, 512, 16384), 0);
+  EXPECT_EQ(ChunkAttention(windows, 1, 32, 132).beyond(profile_, 512, 16384), 0);
   Profile no_rate = profile_;
   no_rate.rates.clear();
-  EXPECT_EQ(ChunkAttention(model_, 2, 131072, 132).beyond(no_rate, 512, 16384), 0);
+  EXPECT_EQ(ChunkAttention(model_, 2, 32, 132).beyond(no_rate, 512, 16384), 0);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ constexpr int64_t kFewTokens = 8;  // the decode kernel's
 
 // A call over pages for host code, which reads no data.
 struct Call {
-  Call(int heads, int kv_heads, int head_dim, int64_t tokens, int64_t cached, int64_t capacity) {
+  Call(int heads, int kv_heads, int head_dim, int64_t tokens, int64_t cached) {
     desc.num_q_heads = heads;
     desc.num_kv_heads = kv_heads;
     desc.head_dim_qk = desc.head_dim_v = head_dim;
@@ -27,14 +27,14 @@ struct Call {
     q.offset = static_cast<int32_t>(cached);
     q.kv_end = 1;
     kv.k = kv.v = bytes;
-    kv.length = static_cast<int32_t>(std::max(capacity, cached + tokens));
+    kv.length = static_cast<int32_t>(cached + tokens);
     kv.page_table = numbers;
     kv.page_table_stride = kv.num_pages = ceil_div(kv.length, kPage);
   }
-  // Lengths come with the step.
-  Call& ragged() {
+  // As planned: any of the sequences may have all tokens, and lengths come with the step.
+  void plan_for(int sequences) {
+    desc.batch = sequences;
     q.starts = q.offsets = kv.lengths = numbers;
-    return *this;
   }
   cuda::AttentionParams params() const { return {{&q, 1}, {&kv, 1}}; }
 
@@ -52,12 +52,12 @@ bool same_kernel(cuda::AttentionConfig a, cuda::AttentionConfig b) {
 
 }  // namespace
 
-ChunkAttention::ChunkAttention(const ModelConfig& model, int parts, int64_t context, int sms)
+ChunkAttention::ChunkAttention(const ModelConfig& model, int parts, int64_t sequences, int sms)
     : heads_(static_cast<int>(model.Hq / parts)),
       kv_heads_(static_cast<int>(ceil_div(model.Hkv, int64_t{parts}))),
       head_dim_(static_cast<int>(model.D)),
       sms_(sms),
-      context_(context) {
+      sequences_(static_cast<int>(sequences)) {
   const bool has_kernel = head_dim_ == 64 || head_dim_ == 96 || head_dim_ == 128;
   const bool even = model.Hq % parts == 0 && heads_ % kv_heads_ == 0;
   if (!has_kernel || !even || model.latent || model.dual) return;
@@ -68,12 +68,10 @@ double ChunkAttention::beyond(const Profile& profile, int64_t tokens, int64_t ca
   const Rate* const rate = profile.find("attention", "", 1, head_dim_);
   if (layers_ == 0 || tokens <= kFewTokens || rate == nullptr) return 0;
   const cuda::AttentionDevice device{.num_sms = sms_};
-  const auto call = [&](int64_t capacity) {
-    return Call(heads_, kv_heads_, head_dim_, tokens, cached, capacity);
-  };
-  Call planned = call(context_);
-  const cuda::AttentionConfig chosen = choose(planned.ragged().desc, planned.params(), device);
-  const Call real = call(0);
+  const Call real(heads_, kv_heads_, head_dim_, tokens, cached);
+  Call planned = real;
+  planned.plan_for(sequences_);
+  const cuda::AttentionConfig chosen = choose(planned.desc, planned.params(), device);
   for (const cuda::AttentionConfig& c : candidates(real.desc, real.params(), device)) {
     if (!same_kernel(c, chosen)) continue;
     const double flops =

@@ -10,16 +10,15 @@ namespace braid {
 // step's capacity, and its estimate (kernels/cuda/attention) says the time at the lengths at hand.
 class ChunkAttention {
  public:
-  // Of a rank among `parts` that divide the heads, on a Hopper GPU with `sms` SMs, for sequences of
-  // at most `context` tokens. Models without such a kernel get no correction.
-  ChunkAttention(const ModelConfig& model, int parts, int64_t context, int sms);
+  // Of a rank among `parts` that divide the heads, on a Hopper GPU with `sms` SMs, in steps of at
+  // most `sequences` sequences. Models without such a kernel get no correction.
+  ChunkAttention(const ModelConfig& model, int parts, int64_t sequences, int sms);
 
   // Seconds of all layers beyond the profile's price, for `tokens` tokens behind `cached` others.
   double beyond(const Profile& profile, int64_t tokens, int64_t cached) const;
 
  private:
-  const int heads_, kv_heads_, head_dim_, sms_;
-  const int64_t context_;
+  const int heads_, kv_heads_, head_dim_, sms_, sequences_;
   int64_t layers_ = 0;  // with full attention
 };
 

@@ -21,41 +21,29 @@ std::unique_ptr<KernelCatalog> kernels_of(const RunnerConfig& config, bool one_s
                             : cluster_kernels(describe_cluster(config), one_sided);
 }
 
-class CountingWorld : public AbsentWorld {
- public:
-  using AbsentWorld::AbsentWorld;
-  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside) override {
-    ++plans;
-    return AbsentWorld::bind(std::move(planned), beside);
-  }
-  int64_t plans = 0;  // so far
-};
-
 }  // namespace
 
 struct PlannedTimes::Impl {
-  Impl(const Model& model, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes)
+  Impl(const Model& model, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes,
+       int64_t sequences)
       : config(c),
         kernels(kernels_of(c, !meshes.empty() || c.ep > 1)),
         with_transfers(kernels.get()),
         world(c.device.cuda ? with_transfers.catalog() : *kernels, c.device.cuda),
         planner(make_step_planner(model, c, meshes, world)),
-        attention(model.config(), c.tp, c.cache.pages_per_sequence * c.cache.page_size,
-                  static_cast<int>(c.profile.value().units)),
+        attention(model.config(), c.tp, sequences, static_cast<int>(c.profile.value().units)),
         plans_ahead(c.device.cuda && meshes.empty()),
         batch(c.cache.page_size) {
     world.keep_plans();
   }
 
-  // Seconds of a step, and of the planner if it makes the plan now.
+  // Seconds of a step, and of the planner unless it plans ahead.
   template <class Prepare>
   std::optional<double> prepared(const Prepare& prepare) {
-    const int64_t plans = world.plans;
     const double begin = steady_seconds();
     const PlannedStep step = prepare();
     if (!step) return {};
-    const bool plans_now = world.plans > plans && !plans_ahead;
-    const double planning = plans_now ? steady_seconds() - begin : 0;
+    const double planning = plans_ahead ? 0 : steady_seconds() - begin;
     const double seconds = simulated(step);
     planner->record();
     return planning + seconds;
@@ -116,7 +104,7 @@ struct PlannedTimes::Impl {
   const RunnerConfig config;
   const std::unique_ptr<KernelCatalog> kernels;
   const NullBackend with_transfers;
-  CountingWorld world;
+  AbsentWorld world;
   const std::unique_ptr<StepPlanner> planner;
   const ChunkAttention attention;
   const bool plans_ahead;  // Runner::step_queue has plans for all sizes before the first step
@@ -126,8 +114,8 @@ struct PlannedTimes::Impl {
   Plan plan;
 };
 
-PlannedTimes::PlannedTimes(const Model& model, const RunnerConfig& config)
-    : impl_(std::make_unique<Impl>(model, config, meshes_of(model, config))) {}
+PlannedTimes::PlannedTimes(const Model& model, const RunnerConfig& config, int64_t sequences)
+    : impl_(std::make_unique<Impl>(model, config, meshes_of(model, config), sequences)) {}
 
 PlannedTimes::~PlannedTimes() = default;
 
