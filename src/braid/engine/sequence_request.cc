@@ -1,6 +1,17 @@
 #include "braid/engine/sequence_request.h"
 
+#include <algorithm>
+
 namespace braid {
+namespace {
+
+bool shares_gpu(const DeviceSpec& device) {
+  std::vector<int> ids = device.ids;
+  std::ranges::sort(ids);
+  return std::ranges::adjacent_find(ids) != ids.end();
+}
+
+}  // namespace
 
 void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
   engine.thinning = thinning;
@@ -46,8 +57,14 @@ void SequenceRequest::apply(EngineConfig& engine, int gpus) const {
 }
 
 void SequenceRequest::choose_schedule(EngineConfig& engine) const {
-  // GPUs move data while computing; on a CPU moving takes threads, perhaps without any to spare.
-  if (engine.sp && engine.device.cuda && !schedule_named) engine.schedule = "sequence_parallel";
+  if (!engine.sp || !engine.device.cuda) return;
+  if (shares_gpu(engine.device)) {
+    // Streams of several ranks share a GPU's queues, and a copy may stand behind its own reader.
+    if (!schedule_named || engine.schedule == "auto") engine.schedule = "sequential";
+  } else if (!schedule_named) {
+    // GPUs move data while computing; on a CPU moving takes threads, perhaps without any to spare.
+    engine.schedule = "sequence_parallel";
+  }
 }
 
 }  // namespace braid

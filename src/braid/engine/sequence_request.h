@@ -22,7 +22,7 @@ struct SequenceRequest {
   // `gpus` usable GPUs. Fails with kInvalidArgument, naming the option, on options that exclude
   // each other.
   void apply(EngineConfig& engine, int gpus) const;
-  // On GPUs sp chooses the schedule, where the user gave none.
+  // On GPUs sp chooses the schedule, where the user gave none; sequential where ranks share a GPU.
   void choose_schedule(EngineConfig& engine) const;
 };
 

@@ -28,5 +28,21 @@ TEST(ParallelChoice, AdvisesWhatIsNotDoneAlready) {
   EXPECT_THAT(remarks(2 * cores, 2), ElementsAre(HasSubstr("take turns: --threads 1 is faster")));
 }
 
+// Streams of ranks that share a GPU may hold each other up.
+TEST(ParallelChoice, RanksThatShareAGpuComputeInOrder) {
+  const auto schedule = [](const std::vector<int>& ids, const char* named) {
+    EngineConfig engine{.device = {.cuda = true, .ids = ids}, .sp = SequenceParallel{}};
+    engine.schedule = *named == '\0' ? "auto" : named;
+    SequenceRequest{.mode = "ring", .schedule_named = *named != '\0'}.choose_schedule(engine);
+    return engine.schedule;
+  };
+  EXPECT_EQ(schedule({0, 1}, ""), "sequence_parallel");
+  EXPECT_EQ(schedule({}, ""), "sequence_parallel");
+  EXPECT_EQ(schedule({1, 0, 1}, ""), "sequential");
+  EXPECT_EQ(schedule({0, 0}, "auto"), "sequential");
+  EXPECT_EQ(schedule({0, 1}, "auto"), "auto");
+  EXPECT_EQ(schedule({0, 0}, "overlap"), "overlap");
+}
+
 }  // namespace
 }  // namespace braid
