@@ -50,6 +50,8 @@ EngineConfig complete(EngineConfig config, const Model& model) {
   if (config.sp && config.tp > 1 && config.device.cuda) {
     const int64_t all = config.sequences * config.max_context;
     config.sp->apart = memory.tokens_on_each(all) < all;
+    const bool own = config.sp->apart || keys_apart(all, true);
+    config.sp->step_bytes = memory.step_bytes(own ? ceil_div(all, int64_t{config.tp}) : all);
   }
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;

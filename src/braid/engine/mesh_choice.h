@@ -12,6 +12,8 @@ struct SequenceParallel {
   SpRequest degrees;
   // On GPUs: none has room for all keys, so each keeps its own alone (keys_apart). complete() says.
   bool apart = false;
+  // For a rank's activations in a step, as planned; 0: any. On GPUs complete() says.
+  int64_t step_bytes = 0;
 };
 
 // The meshes over a topology's ranks: the mode's, or without a mode the legal ones of all modes

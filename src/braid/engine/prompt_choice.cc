@@ -51,13 +51,14 @@ std::vector<std::shared_ptr<const OpScheduler>> weights_strategies() {
 }
 
 PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
-                           Profile profile, int64_t most_tokens, bool exact)
+                           Profile profile, int64_t most_tokens, bool exact, int64_t step_bytes)
     : planners_(planners),
       strategy_(std::move(strategy)),
       weights_strategies_(weights_strategies()),
       profile_(std::move(profile)),
       most_tokens_(most_tokens),
-      exact_(exact) {}
+      exact_(exact),
+      step_bytes_(step_bytes) {}
 
 PromptCandidate PromptChoice::simulated(size_t way, int64_t tokens, int64_t cached) const {
   const ForwardPlanner& planner = *planners_[std::min(way, planners_.size() - 1)];
@@ -119,13 +120,29 @@ std::vector<PromptCandidate> PromptChoice::candidates(int64_t tokens, int64_t ca
                         : between(middle, longer, part(half, tokens, most));
 }
 
+void PromptChoice::refuse_large(std::vector<PromptCandidate>& candidates) const {
+  if (step_bytes_ == 0) return;
+  double most = static_cast<double>(step_bytes_);
+  for (size_t way = 0; way < planners_.size(); ++way) {
+    const PromptCandidate& c = candidates[way];
+    if (c.ranks() == planners_.back()->ranks()) most = std::max(most, c.bytes.activations);
+  }
+  for (PromptCandidate& c : candidates) {
+    if (!c.refused.empty() || c.bytes.activations <= most) continue;
+    c.refused = fmt::format("wants {:.1f} MB of activations a rank, there are {:.1f}",
+                            c.bytes.activations / 1e6, most / 1e6);
+  }
+}
+
 size_t PromptChoice::choose(int64_t tokens, int64_t cached,
                             const std::function<bool(int ranks)>& may) {
   const auto same = [&](const Priced& p) { return p.tokens == tokens && p.cached == cached; };
   auto known = std::ranges::find_if(latest_, same);
   if (known == latest_.end()) {
     if (latest_.size() == kLines) latest_.pop_back();
-    known = latest_.insert(latest_.end(), Priced{tokens, cached, candidates(tokens, cached)});
+    Priced made{tokens, cached, candidates(tokens, cached)};
+    refuse_large(made.candidates);
+    known = latest_.insert(latest_.end(), std::move(made));
   }
   std::rotate(latest_.begin(), known, known + 1);
   std::vector<PromptCandidate> legal = latest_.front().candidates;

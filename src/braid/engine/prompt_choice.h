@@ -16,6 +16,8 @@ std::vector<std::shared_ptr<const OpScheduler>> weights_strategies();
 
 // Chooses, by a prompt's length, the way in which ranks with whole weights compute the prompt, as
 // `braid plan prompt` does: a rank alone, the first ranks or all in some mode, or divided products.
+// A way with more than `step_bytes` of a rank's activations is refused, unless all ranks take as
+// many in some mode: steps have their length by those (StepMemory). 0: none is.
 // Prompts of powers of two are simulated, at the first prompt that needs them; times of lengths
 // between are linear, so that no choice depends on earlier prompts. Cached lengths count as the
 // nearest power of two. A sequence has at most `most_tokens`.
@@ -25,7 +27,7 @@ class PromptChoice {
 
   // `planners` come by ranks, and outlive this. `exact`: for prompts that no level thins.
   PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
-               Profile profile, int64_t most_tokens, bool exact = false);
+               Profile profile, int64_t most_tokens, bool exact = false, int64_t step_bytes = 0);
 
   // Index of the planner; behind these, of weights_strategies() for the last planner. `may` says
   // whether the first `ranks` ranks may compute the prompt; all may. Plans and simulates each way
@@ -47,6 +49,7 @@ class PromptChoice {
   // Candidates near the fastest by simulation, others linear between both lengths.
   const std::vector<PromptCandidate>& halfway(int64_t least, int64_t most, int64_t cached);
   std::vector<PromptCandidate> candidates(int64_t tokens, int64_t cached);
+  void refuse_large(std::vector<PromptCandidate>& candidates) const;
 
   const Planners& planners_;
   const std::shared_ptr<const OpScheduler> strategy_;
@@ -54,6 +57,7 @@ class PromptChoice {
   const Profile profile_;
   const int64_t most_tokens_;
   const bool exact_;
+  const int64_t step_bytes_;
   std::list<Priced> priced_;
   std::vector<Priced> latest_;  // lengths, the newest in front
 };

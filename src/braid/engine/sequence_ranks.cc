@@ -42,9 +42,12 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
   for (const SequenceMesh& mesh : meshes) add(mesh);
   if (sp.mode) return;
   const int64_t most = cache.pages_per_sequence * cache.page_size;
-  choice_.emplace(planners_, strategies_.back(), cost_.value().profile(), most);
-  if (levels)
-    exact_choice_.emplace(planners_, strategies_.back(), cost_.value().profile(), most, true);
+  const auto choose = [&](std::optional<PromptChoice>& choice, bool exact) {
+    choice.emplace(planners_, strategies_.back(), cost_.value().profile(), most, exact,
+                   sp.step_bytes);
+  };
+  choose(choice_, false);
+  if (levels) choose(exact_choice_, true);
 }
 
 CacheShape rank_cache(CacheShape cache, int ranks) {

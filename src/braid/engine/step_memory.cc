@@ -50,6 +50,12 @@ int64_t StepMemory::activations(int64_t tokens) {
   return known->second;
 }
 
+int64_t StepMemory::step_bytes(int64_t tokens) const {
+  int64_t room = std::numeric_limits<int64_t>::max();
+  for (const ContextRoom& gpu : rooms(1)) room = std::min(room, step_room(gpu, tokens) / gpu.step);
+  return std::max<int64_t>(1, room / kArenasPerPlan);
+}
+
 int64_t StepMemory::tokens_on_each(int64_t most) {
   int64_t tokens = most;
   for (const ContextRoom& room : rooms(activations(config_.prefill_chunk))) {

@@ -50,7 +50,9 @@ class Choice {
     }
     forget();
   }
-  void forget(bool exact = false) { choice_.emplace(planners_, strategy_, profile_, kMost, exact); }
+  void forget(bool exact = false, int64_t step_bytes = 0) {
+    choice_.emplace(planners_, strategy_, profile_, kMost, exact, step_bytes);
+  }
 
   // Simulated seconds of each way, at this very length.
   std::vector<double> seconds(int64_t tokens) const {
@@ -140,6 +142,27 @@ TEST(PromptChoice, OffersTheResidualInParts) {
       EXPECT_LT(line.find(name), line.size()) << line;
     }
   }
+}
+
+// Steps have the length that all ranks' memory allows in some mode: a way that wants more than
+// those and than the memory is refused.
+TEST(PromptChoice, RefusesWaysWithoutRoomForActivations) {
+  Choice choice(4, &any_phases, load_profile("h100"));
+  ASSERT_TRUE(choice.divides_weights(512));
+  choice.forget(false, 1);
+  EXPECT_FALSE(choice.divides_weights(512));
+  EXPECT_EQ(choice.choose(512).ranks(), 4) << "as many tokens a rank as steps count on";
+  for (const std::string& line : choice.explain()) {
+    for (const char* way : {"one rank refused: wants ",
+                            "; weights divided, sequence_parallel "
+                            "refused: wants "}) {
+      EXPECT_LT(line.find(way), line.size()) << line;
+    }
+    EXPECT_LT(line.find(" MB of activations a rank, there are "), line.size()) << line;
+  }
+  choice.forget(false, int64_t{1} << 40);
+  EXPECT_TRUE(choice.divides_weights(512));
+  EXPECT_EQ(choice.explain().back().find("refused"), std::string::npos);
 }
 
 // Over a slow link between machines the ranks of one machine are fastest, and first.
