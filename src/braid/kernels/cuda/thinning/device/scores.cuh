@@ -104,35 +104,15 @@ __device__ inline float2 sum_row(const float* s, int begin, int end, float scale
   return {top, sum};
 }
 
-// Rows of the tile by a CTA, in words of 16 bytes where rows are whole in words. from(r) is row r
-// in memory, or null: zeros.
-template <class T, class From>
-__device__ inline void load_rows(T* to, int pitch, int rows, int D, const From& from) {
-  constexpr int kWord = 16 / static_cast<int>(sizeof(T));
-  if (D % kWord == 0) {
-    const int words = D / kWord;
-    for (int i = threadIdx.x; i < rows * words; i += kScoreThreads) {
-      const int r = i / words, word = i % words;
-      const T* x = from(r);
-      reinterpret_cast<uint4*>(to + r * pitch)[word] =
-          x == nullptr ? uint4{} : reinterpret_cast<const uint4*>(x)[word];
-    }
-    return;
-  }
-  for (int i = threadIdx.x; i < rows * D; i += kScoreThreads) {
-    const T* x = from(i / D);
-    to[i / D * pitch + i % D] = x == nullptr ? T(0.0f) : x[i % D];
-  }
-}
-
 // Rows [first, first + kTileKeys) of a head into the tile; zeros from row `n` on.
 template <class T>
 __device__ inline void load_keys(const ScoreTile<T>& tile, const void* k, int64_t first, int64_t n,
                                  int heads, int h, int D) {
-  load_rows(tile.k, tile.pitch, kTileKeys, D, [&](int r) {
-    const T* row = static_cast<const T*>(k) + ((first + r) * heads + h) * D;
-    return first + r < n ? row : nullptr;
-  });
+  for (int i = threadIdx.x; i < kTileKeys * D; i += kScoreThreads) {
+    const int64_t j = first + i / D;
+    tile.k[i / D * tile.pitch + i % D] =
+        j < n ? static_cast<const T*>(k)[(j * heads + h) * D + i % D] : T(0.0f);
+  }
 }
 
 // Queries over a tile of keys of KV head h. The first query sees the tile's keys [begin, sees),
@@ -155,11 +135,12 @@ __device__ inline float score_tile(const ScoreTile<T>& tile, const TileQueries& 
   const T* q = static_cast<const T*>(by.q);
   float paid = 0;
   for (int r0 = 0; r0 < rows; r0 += kTileRows) {
-    load_rows(tile.q, tile.pitch, kTileRows, by.D, [&](int i) {
-      const int r = r0 + i;
+    for (int i = threadIdx.x; i < kTileRows * by.D; i += kScoreThreads) {
+      const int r = r0 + i / by.D;
       const int64_t row = (by.q_row + r / by.group) * by.heads + by.h;
-      return r < rows ? q + (row * by.group + r % by.group) * by.D : nullptr;
-    });
+      tile.q[i / by.D * tile.pitch + i % by.D] =
+          r < rows ? q[(row * by.group + r % by.group) * by.D + i % by.D] : T(0.0f);
+    }
     __syncthreads();
     multiply<T, kTensor>(tile, by.D);
     __syncthreads();
