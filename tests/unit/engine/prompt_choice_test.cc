@@ -34,8 +34,9 @@ class Choice {
     std::vector<SequenceMesh> meshes{sequence_mesh(SpMode::ring, Topology{}, 1)};
     for (const Topology& part : parts_of(all)) {
       if (part.ranks() == 1) continue;
-      if (all.devices % part.devices != 0) {  // as in a run
-        meshes.push_back(sequence_mesh(SpMode::ring, part, shape_.config.Hq));
+      if (all.devices % part.devices !=
+          0) {  // as in a run, where levels want equal numbers of parts
+        if (!levels) meshes.push_back(sequence_mesh(SpMode::ring, part, shape_.config.Hq));
         continue;
       }
       for (SequenceMesh& mesh : meshes_of({}, part, shape_.config.Hq)) {
