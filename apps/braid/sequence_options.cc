@@ -50,7 +50,7 @@ void SequenceOptions::add_to(CLI::App& command) {
   command
       .add_option("--keep", keep_,
                   "approximate: the share of a prompt's far keys that attention reads, by level: "
-                  "0.5,0.25; with --sp ring those of far ranks")
+                  "0.5,0.25; with --sp ring or auto those of far ranks")
       ->type_name(kNumbers)
       ->group(kRanks);
   command

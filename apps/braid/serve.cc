@@ -151,8 +151,9 @@ void add_serve(CLI::App& app) {
                    "sequences computed at once")
       ->capture_default_str();
   command
-      ->add_option("--max-step-tokens,--max-num-batched-tokens", c.scheduler.max_step_tokens,
-                   "tokens of one step at most (with --sp: of a divided prompt as many as fit)")
+      ->add_option(
+          "--max-step-tokens,--max-num-batched-tokens", c.scheduler.max_step_tokens,
+          "tokens of one step at most (with --sp or --keep: of a prompt alone as many as fit)")
       ->capture_default_str();
   command
       ->add_option("--max-step-ms", c.scheduler.max_step_ms,
@@ -223,7 +224,8 @@ void add_serve(CLI::App& app) {
     require_between("--port", o->server.http.port, 0, 65535);
     require_between("--max-running", o->server.scheduler.max_running, 1, 4096);
     require_between("--max-step-tokens", o->server.scheduler.max_step_tokens, 1, kMostTokens);
-    if (command->count("--sp") > 0 && command->count("--max-step-tokens") == 0) {
+    const bool alone = command->count("--sp") + command->count("--keep") > 0;
+    if (alone && command->count("--max-step-tokens") == 0) {
       o->server.scheduler.max_step_tokens = 0;  // as many as fit
     }
     require_between("--max-model-len", o->server.engine.max_context, 0, kMostTokens);

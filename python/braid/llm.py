@@ -185,7 +185,7 @@ class LLM:
     `schedule` is a strategy's name, 'auto', a shared library, a strategy of Python, or None: what
     fits `sp` and the device. `kv_dtype` is 'auto', 'f16', 'bf16' or 'f32'. `max_model_len` bounds a
     sequence in tokens (0: what fits), `max_num_seqs` sequences that are computed at once,
-    `max_step_tokens` tokens of a step (0: 512, with `sp` as many as fit), `max_waiting` requests
+    `max_step_tokens` tokens of a step (0: 512, with `sp` or `keep` as many as fit), `max_waiting` requests
     that wait, `kv_memory` the KV cache ('auto', '512M'). `keep` (0.5, or a list), `levels` and
     `importance` are --keep of `braid run`: usage has 'approximate', shares of pairs and far keys.
 

@@ -25,7 +25,9 @@ std::vector<ContextRoom> StepMemory::rooms(int64_t step) const {
   }
   const int parts = config_.sp ? 1 : config_.tp;
   // Where a rank with all tokens thins, a step copies all keys, and the kept ones once more.
-  const int64_t copies = config_.sp ? copied_layers(config_.tp) : config_.thinning ? 4 : 0;
+  const int64_t copies = config_.sp && config_.tp > 1 ? copied_layers(config_.tp)
+                         : config_.thinning           ? 4
+                                                      : 0;
   std::vector<ContextRoom> found;
   for (const auto& [id, on_it] : ranks) {
     const GpuMemory memory = gpu_memory(id);

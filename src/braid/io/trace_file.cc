@@ -184,14 +184,18 @@ class TraceFile {
     using Traits = std::ifstream::traits_type;
     text.clear();
     std::streambuf& bytes = *file_.rdbuf();
-    int byte = bytes.sbumpc();
-    if (byte == Traits::eof()) return false;
-    ++line_;
-    for (; byte != '\n' && byte != Traits::eof(); byte = bytes.sbumpc()) {
-      if (std::ssize(text) == kMostLineBytes) {
-        fail(ErrorCode::kMalformed, "{}: a line of more than {} bytes", where(), kMostLineBytes);
+    try {
+      int byte = bytes.sbumpc();
+      if (byte == Traits::eof()) return false;
+      ++line_;
+      for (; byte != '\n' && byte != Traits::eof(); byte = bytes.sbumpc()) {
+        if (std::ssize(text) == kMostLineBytes) {
+          fail(ErrorCode::kMalformed, "{}: a line of more than {} bytes", where(), kMostLineBytes);
+        }
+        text += static_cast<char>(byte);
       }
-      text += static_cast<char>(byte);
+    } catch (const std::ios_base::failure&) {  // a directory, for one
+      fail(ErrorCode::kResource, "cannot read the trace '{}'", path_);
     }
     if (text.ends_with('\r')) text.pop_back();
     return true;

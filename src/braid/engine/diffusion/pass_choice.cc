@@ -81,7 +81,7 @@ PassChoice choose_passes(const PipelineConfig& config, const CogVideoXConfig& tr
   std::vector<int> groups = {config.cfg_ranks};
   if (config.cfg_ranks == 0) groups = {1, 2};
   PassChoice choice;
-  double least = 0;
+  std::pair<int64_t, double> least;  // bytes of values beyond the room, then seconds
   for (const int n : groups) {
     if (config.cfg_ranks == 0 && all.ranks() % n != 0) continue;
     const Topology topology = cfg_group(all, n);
@@ -93,8 +93,9 @@ PassChoice choose_passes(const PipelineConfig& config, const CogVideoXConfig& tr
         choice.priced.push_back(groups.size() == 1 ? line
                                                    : fmt::format("cfg ranks {}, {}", n, line));
       }
-      if (n != groups[0] && made->seconds >= least) continue;
-      least = made->seconds;
+      const auto price = std::pair(made->beyond, made->seconds);
+      if (n != groups[0] && price >= least) continue;
+      least = price;
     }
     choice.cfg_ranks = n;
     choice.order.reset();

@@ -78,7 +78,7 @@ StepChoice choose_step(const RankRequest& request, int64_t heads, std::span<cons
         const auto price = std::pair(fits ? 0 : bytes, seconds);
         if (price >= least) continue;
         least = price;
-        best = StepChoice{mesh, schedule, form.text, {}, seconds, i};
+        best = StepChoice{mesh, schedule, form.text, {}, seconds, i, price.first};
       }
     }
   }
