@@ -43,16 +43,13 @@ void append(ops::SegmentAttentionAttrs& call, ops::QSegment q,
 std::vector<ops::SegmentAttentionAttrs> level_calls(const ops::SegmentAttentionAttrs& whole,
                                                     int far, int64_t most) {
   std::vector<ops::SegmentAttentionAttrs> calls;
-  int64_t rows = 0;  // of the last call's states
-  for (ops::QSegment q : whole.q) {
-    const std::vector<ops::KvSegment> keys = joined_keys(whole, q, far);
-    if (calls.empty() || std::ssize(calls.back().kv) + std::ssize(keys) > most) {
-      calls.push_back(without_segments(whole));
-      rows = 0;
+  for (auto& made : level_calls(std::vector{whole}, far, most)) {
+    calls.push_back(std::move(made[0]));
+    int64_t row = 0;
+    for (ops::QSegment& q : calls.back().q) {
+      if (!whole.carries_state()) q.state_row = row;
+      row += q.rows;
     }
-    if (!whole.carries_state()) q.state_row = rows;
-    append(calls.back(), q, keys);
-    rows += q.rows;
   }
   return calls;
 }

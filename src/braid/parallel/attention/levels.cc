@@ -281,40 +281,37 @@ class Levels {
     ops_.emit("attend", ops::kSegmentAttention, inputs, attrs);
   }
 
-  // Ranks with more than two parts take some in a call.
-  void call_over(const std::vector<ValueId>& states, ValueId o, Over over) {
+  // `attrs` of each rank; ranks with more than two parts take some in a call.
+  void calls_of(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs,
+                Over over = Over::all) {
     std::vector<ops::SegmentAttentionAttrs> ranks;
-    for (int r = 0; r < P_; ++r) ranks.push_back(attention_of(r, true, over));
+    for (int r = 0; r < P_; ++r) ranks.push_back(attrs(r));
     std::vector<std::vector<ops::SegmentAttentionAttrs>> calls{ranks};
     if (P_ != levels_.groups.back()) calls = level_calls(ranks, kThinned);
     for (const auto& made : calls) {
       call(
-          states, o, in_.q, [&](int r) { return made[static_cast<size_t>(r)]; }, over);
+          states, o, q, [&](int r) { return made[static_cast<size_t>(r)]; }, over);
     }
   }
 
-  // A rank alone has many parts, and takes some in a call.
+  // The same for a rank alone, with states for a single call's rows.
   void attend_alone(ValueId o) {
     const auto calls = level_calls(attention_of(0, true), kThinned);
     const std::vector<ValueId> state = states(state_rows(calls));
     for (const auto& made : calls) call(state, o, in_.q, [&](int) { return made; });
   }
 
-  // The same over states that the calls carry; ranks of a ring have few parts each.
-  void carry(const std::vector<ValueId>& states, ValueId o, ValueId q, const auto& attrs) {
-    if (P_ > 1) return call(states, o, q, attrs);
-    for (const auto& made : level_calls(attrs(0), kThinned)) {
-      call(states, o, q, [&](int) { return made; });
-    }
-  }
-
   void attend(ValueId o) {
     if (P_ == 1 && !levels_.drop_queries) return attend_alone(o);
     if (!levels_.drop_queries) {
       const std::vector<ValueId> state = states(q_type(a_).shape[1]);
-      if (!beside_) return call_over(state, o, Over::all);
-      call_over(state, kNoValue, Over::own);  // beside the pull
-      return call_over(state, o, Over::pulled);
+      const auto over = [&](Over keys, ValueId to) {
+        calls_of(
+            state, to, in_.q, [&](int r) { return attention_of(r, true, keys); }, keys);
+      };
+      if (!beside_) return over(Over::all, o);
+      over(Over::own, kNoValue);  // beside the pull
+      return over(Over::pulled, o);
     }
     const auto ordered = [&](int r) {
       ops::OrderedQueriesAttrs attrs{.group = a_.group(), .parts = {}};
@@ -325,10 +322,10 @@ class Levels {
     };
     const ValueId q = ops_.emit("attend", ops::kOrderQueries, {in_.q, thinned_[2]}, ordered)[0];
     const std::vector<ValueId> far = states(q_type(a_).shape[1]);
-    carry(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
+    calls_of(far, kNoValue, q, [&](int r) { return far_attention_of(r); });
     const auto restored =
         ops_.emit("attend", ops::kRestoreStates, {far[0], far[1], far[2], thinned_[2]}, ordered);
-    carry(restored, o, in_.q, [&](int r) { return attention_of(r, false); });
+    calls_of(restored, o, in_.q, [&](int r) { return attention_of(r, false); });
   }
 
   // Sums that all parts' last queries paid this rank's keys; other ranks' sums are read from them.
