@@ -20,9 +20,8 @@ constexpr double kSlice = 0.05;  // seconds between two questions whether to go 
 
 // Which prompts far keys are left out of; false: of none. With probe and previous a prompt's keys
 // depend on its end, and serve no other prompt.
-bool set_approximation(const EngineConfig& config, SchedulerConfig& limits) {
+bool set_approximation(const EngineConfig& config, bool divides, SchedulerConfig& limits) {
   if (!config.thinning) return false;
-  const bool divides = config.sp && config.tp > 1;
   const KeyLevels levels =
       levels_of(config.thinning,
                 divides ? std::optional(topology_of(config.links, config.tp)) : std::nullopt);
@@ -82,7 +81,7 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
   }
   const int64_t least = limits_.max_running + cache.page_size;
-  const bool approximates = set_approximation(config_, limits_);
+  const bool approximates = set_approximation(config_, divides, limits_);
   const bool alone = divides || approximates;
   if (limits_.max_step_tokens == 0) {
     const int64_t prompt = std::min(config_.prefill_chunk, room.context);

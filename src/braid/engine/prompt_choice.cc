@@ -66,8 +66,7 @@ PromptCandidate PromptChoice::simulated(size_t way, int64_t tokens, int64_t cach
   if (way < planners_.size()) {
     return tokens_candidate(planner, *strategy_, tokens, cached, cost, exact_);
   }
-  return weights_candidate(planner, *weights_strategies_[way - planners_.size()], tokens, cached,
-                           cost, exact_);
+  return weights_candidate(planner, weights_strategy(way), tokens, cached, cost, exact_);
 }
 
 const std::vector<PromptCandidate>* PromptChoice::find(int64_t tokens, int64_t cached) const {

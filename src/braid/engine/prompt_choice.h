@@ -34,6 +34,11 @@ class PromptChoice {
   // for at most two powers of two, each once.
   size_t choose(int64_t tokens, int64_t cached, const std::function<bool(int ranks)>& may);
 
+  // Of a way behind the planners.
+  const OpScheduler& weights_strategy(size_t way) const {
+    return *weights_strategies_[way - planners_.size()];
+  }
+
   // A line for each of the latest lengths: each candidate's time, or the reason against it.
   std::vector<std::string> explain() const;
 

@@ -79,14 +79,13 @@ std::optional<size_t> SequenceRanks::way(const Batch& batch) {
   if (!choice_) return 0;
   const int with_keys = ranks_with_keys(batch);
   PromptChoice& choice = exact_choice_ && batch.exact() ? *exact_choice_ : *choice_;
+  // In caches with room for all keys rank 0 computes exact prompts by its own plans.
+  const bool own_plans = !apart_ && !thins(batch);
   const size_t chosen = choice.choose(tokens, batch.sequences()[0].cached, [&](int ranks) {
     // Other ranks' keys come to rank 0 where it has room for all.
-    if (ranks == 1 && !apart_ && !thins(batch)) return true;
-    return ranks >= with_keys && has_room(tokens, ranks);
+    return (ranks == 1 && own_plans) || (ranks >= with_keys && has_room(tokens, ranks));
   });
-  // In caches with room for all keys rank 0 computes exact prompts by its own plans.
-  const bool alone = chosen < planners_.size() && planners_[chosen]->ranks() == 1;
-  if (alone && !apart_ && !thins(batch)) return {};
+  if (own_plans && chosen < planners_.size() && planners_[chosen]->ranks() == 1) return {};
   return chosen;
 }
 
@@ -219,8 +218,9 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch, const ContextKey& k
 
 // Among several strategies the fastest in simulation.
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
-  if (const int64_t form = key.mesh - std::ssize(planners_); form >= 0) {
-    return over_ranks().plan_weights(*weights_strategies()[form], key.micro_batches[0], cost());
+  if (key.mesh >= std::ssize(planners_)) {
+    return over_ranks().plan_weights(choice_->weights_strategy(key.mesh), key.micro_batches[0],
+                                     cost());
   }
   const ForwardPlanner& planner = *planners_[key.mesh];
   std::optional<CostModel> cost;  // over the mesh's ranks
