@@ -10,17 +10,14 @@ TEST(KeyLevels, KeepingAllIsDenseOnEveryMesh) {
   for (const auto& [P, machines] : {std::pair{4, 2}, {8, 2}, {5, 1}, {6, 1}, {6, 3}, {7, 1}}) {
     for (const auto& [q_heads, kv_heads] : {std::pair{8, 8}, {7, 1}}) {
       for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
-        const LevelCase c{.P = P,
-                          .tokens = 5 * P + 2,
-                          .cached = importance == Importance::own ? 0 : 9,
-                          .keep = {1},
-                          .importance = importance,
-                          .machines = machines,
-                          .q_heads = q_heads,
-                          .kv_heads = kv_heads};
-        SCOPED_TRACE(to_string(c));
-        const SequenceAttention a = attention_of(c);
-        expect_exact(a, run(c, a), kSeed);
+        expect_dense({.P = P,
+                      .tokens = 5 * P + 2,
+                      .cached = importance == Importance::own ? 0 : 9,
+                      .keep = {1},
+                      .importance = importance,
+                      .machines = machines,
+                      .q_heads = q_heads,
+                      .kv_heads = kv_heads});
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -32,15 +29,12 @@ TEST(KeyLevels, KeepingAllIsDense) {
     for (int64_t tokens : {int64_t{P}, int64_t{3 * P + 1}, int64_t{50}}) {
       for (int64_t cached : {0, 1, 23}) {
         for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
-          const LevelCase c{.P = P,
-                            .tokens = tokens,
-                            .cached = cached,
-                            .keep = {1},
-                            .importance = importance,
-                            .drop_queries = importance == Importance::probe};
-          SCOPED_TRACE(to_string(c));
-          const SequenceAttention a = attention_of(c);
-          expect_exact(a, run(c, a), kSeed);
+          expect_dense({.P = P,
+                        .tokens = tokens,
+                        .cached = cached,
+                        .keep = {1},
+                        .importance = importance,
+                        .drop_queries = importance == Importance::probe});
           if (testing::Test::HasFatalFailure()) return;
         }
       }
@@ -104,16 +98,13 @@ TEST(KeyLevels, ARankAloneThinsItsOwnKeys) {
     for (int64_t cached : {0, 23}) {
       const int64_t tokens = 7 * P + 3;
       for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
-        const LevelCase all{.P = P,
-                            .tokens = tokens,
-                            .cached = cached,
-                            .keep = {1},
-                            .importance = importance,
-                            .drop_queries = importance == Importance::probe,
-                            .alone = true};
-        SCOPED_TRACE(to_string(all));
-        const SequenceAttention a = attention_of(all);
-        expect_exact(a, run(all, a), kSeed);
+        expect_dense({.P = P,
+                      .tokens = tokens,
+                      .cached = cached,
+                      .keep = {1},
+                      .importance = importance,
+                      .drop_queries = importance == Importance::probe,
+                      .alone = true});
         if (testing::Test::HasFatalFailure()) return;
       }
       expect_thinned({.P = P, .tokens = tokens, .cached = cached, .keep = {0.5}, .alone = true});

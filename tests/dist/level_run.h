@@ -66,6 +66,13 @@ inline WorldResult run(const LevelCase& c, const SequenceAttention& a) {
   return run_world(a, mesh_of(c, a), {.strategy = c.strategy, .threads = 2, .seed = kSeed});
 }
 
+// For a case that keeps all keys.
+inline void expect_dense(const LevelCase& c) {
+  SCOPED_TRACE(to_string(c));
+  const SequenceAttention a = attention_of(c);
+  expect_exact(a, run(c, a), kSeed);
+}
+
 // Pairs of a query and a key in the calls of all ranks.
 inline double computed_pairs(const LevelCase& c, const SequenceAttention& a) {
   double pairs = 0;

@@ -14,6 +14,20 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // f32
 
+// Sequences whose first steps have `first` tokens each, then small steps: a part's steps and all
+// ranks' larger ones in turn, so that memory grows alike on all.
+void expect_alike_in_steps(Runner& ranks, Runner& one, std::initializer_list<int64_t> first) {
+  for (int64_t n : first) {
+    Sequence sequence{{7, 8, 11, 12, 13, 14, 15, 16}};
+    for (int64_t tokens : {n, int64_t{11}, int64_t{1}, int64_t{11}}) {
+      Batch batch(kPageSize);
+      sequence.add(batch, tokens);
+      expect_alike(ranks, one, batch, kTolerance);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
 class PartsOfRanks : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -48,16 +62,8 @@ TEST_P(PartsOfRanks, LogitsAreThoseOfOneRank) {
     c.schedule = schedule;
     Runner ranks(loaded_->model, c);
     join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
-    // A part's steps and all ranks' larger ones in turn: memory grows alike on all.
-    for (int64_t n : {9, 40, 20, 90}) {
-      Sequence sequence{{7, 8, 11, 12, 13, 14, 15, 16}};
-      for (int64_t tokens : {n, int64_t{11}, int64_t{1}, int64_t{11}}) {
-        Batch batch(kPageSize);
-        sequence.add(batch, tokens);
-        expect_alike(ranks, one, batch, kTolerance);
-        if (HasFatalFailure()) return;
-      }
-    }
+    expect_alike_in_steps(ranks, one, {9, 40, 20, 90});
+    if (HasFatalFailure()) return;
     expect_two_ranks(ranks.explain());
   }
 }
@@ -94,15 +100,8 @@ TEST(UnevenPartsOfRanks, LogitsAreThoseOfOneRank) {
                                 .schedule = "sequence_parallel",
                                 .profile = slow_peers(DType::f32)});
     join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
-    for (int64_t n : {9, 90, 20, 40}) {
-      Sequence sequence{{7, 8, 11, 12, 13, 14, 15, 16}};
-      for (int64_t tokens : {n, int64_t{11}, int64_t{1}, int64_t{11}}) {
-        Batch batch(kPageSize);
-        sequence.add(batch, tokens);
-        expect_alike(ranks, one, batch, kTolerance);
-        if (HasFatalFailure()) return;
-      }
-    }
+    expect_alike_in_steps(ranks, one, {9, 90, 20, 40});
+    if (HasFatalFailure()) return;
     expect_uneven_parts(ranks.explain(), P);
   }
 }
