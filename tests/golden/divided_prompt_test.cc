@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // f32
 
-// What costs most behind reading weights, which makes divided weights fastest wherever they are
-// legal: launches, of which a residual in parts saves some, or meetings, of which it adds one.
+// The cost that follows reading weights, so that divided weights are fastest wherever legal. A
+// residual in parts saves launches, and adds a meeting.
 enum class Slow : uint8_t { launches, meetings };
 
 Profile slow_memory(Slow slow = Slow::launches) {

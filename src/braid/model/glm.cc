@@ -79,7 +79,7 @@ bool has(const GgufFile& file, std::string_view tensor) {
 }
 
 // llama.cpp's converter calls both forms chatglm and keeps their rows: q, k and v are one tensor,
-// or apart. Keys of glm4 are those of chatglm.
+// or apart. The family glm4 has the metadata keys of chatglm.
 ModelConfig gguf_config(const GgufFile& file) {
   ModelConfig c = decoder::gguf_config(
       file, {.pairing = ops::RopePairing::interleaved, .turns_parts = true, .column = "chatglm"});

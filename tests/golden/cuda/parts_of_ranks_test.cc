@@ -87,7 +87,7 @@ TEST_P(CudaPartsOfRanks, GreedyTokensAreThoseOfOneGpu) {
   }
 }
 
-// Rings of two of three GPUs, or of two or three of five.
+// Three GPUs have a ring of two, five GPUs have rings of two and of three.
 TEST(CudaUnevenPartsOfRanks, LogitsAreThoseOfOneGpu) {
   if (const char* why = cannot_run(3)) GTEST_SKIP() << why;
   Folder folder("cuda_uneven_parts");

@@ -48,7 +48,7 @@ struct StepChoice {
   std::vector<std::string> priced;  // a line for each candidate of `auto`
   double seconds = 0;  // simulated seconds of the priced part of a step; 0: nothing was priced
   size_t form = 0;     // the taken form's index
-  int64_t beyond = 0;  // bytes of values of a form that exceeds the room; 0: it fits
+  int64_t beyond = 0;  // bytes of the values, if they exceed the room
 };
 
 // The Program for a rank alone (an empty layout) or divided over ranks by `layout`: lowered, fused,

@@ -247,7 +247,7 @@ TEST(HandoverOnGpus, StatesAreMerged) {
 
 struct KeepCase {
   std::vector<int64_t> tokens;  // of each rank
-  int64_t width = 12;           // floats of a row of k, or of v
+  int64_t width = 12;           // of a row of k, and of v: f32 numbers
   Config config;
 };
 

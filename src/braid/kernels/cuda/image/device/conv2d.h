@@ -19,7 +19,7 @@ struct Conv2dParams {
   ops::Conv2dAttrs attrs;
   int num_sms = 0;
 
-  // Whether pictures of y are not pictures of x, one by one.
+  // Whether a picture of y comes from other pictures of x than its own.
   bool joins_frames() const { return kernel_frames > 1 || frame_stride > 1 || frame_upsample > 1; }
 };
 
