@@ -64,8 +64,9 @@ void SequenceOptions::add_to(CLI::App& command) {
   command
       .add_option(
           "--importance", importance_,
-          "with --keep: which queries choose keys: own (the last of the keys' part), probe (the "
-          "prompt's last) or previous (all parts' last, in the layer before)")
+          "with --keep: which queries choose keys: own (the last of the keys' part; pages stay "
+          "shared, perplexity is honest), probe (the prompt's last; finds what a question at the "
+          "end asks for) or previous (all parts' last, in the layer before)")
       ->capture_default_str()
       ->group(kRanks);
   command
