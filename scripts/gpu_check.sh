@@ -10,7 +10,8 @@
 #   pictures  images and videos: exact on one GPU, at full size, whole jobs, 4096 x 4096, several GPUs, figures, peers
 #   sanitize  compute-sanitizer's memcheck and racecheck over small sizes
 # BRAID_BUILD names the folder of the binaries (default build/release; built there if they are missing),
-# BRAID_OUT that of the logs and JSON results (default gpu_check), BRAID_TEST_MODEL the demo model.
+# BRAID_OUT that of the logs and JSON results (default gpu_check), BRAID_TEST_MODEL the demo model,
+# BRAID_LINKS the emulated links of figures in GB/s (default "12.5 25").
 set -uo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -73,7 +74,7 @@ part() {
 # table NAME COMMAND...: as run, and shows what it printed.
 table() {
   run "$@"
-  grep -E '^\|' "$out/$1.log" || true
+  grep -E '^\||so that nothing can' "$out/$1.log" || true
 }
 
 unit() {
@@ -199,16 +200,20 @@ figures() { # of the paper, by parts of a step, GPUs as machines
   local figure links
   table figure_12 "$bin/braid" bench image "${flux[@]}" --device cuda:0 -r 3 --figure 12
   [ "$gpus" -ge 2 ] || return 0
-  local places=(--device "$(devices)" --machines "$((gpus < 4 ? gpus : 4))x1" -r 3 --warm-ups 1)
-  for links in 12.5 25; do
+  local places=(--device "$(devices)" --machines "$((gpus < 4 ? gpus : 4))x1" -r 2 --warm-ups 1)
+  for links in ${BRAID_LINKS:-12.5 25}; do
     for figure in 7 8 10; do
       table "figure_${figure}_image_$links" "$bin/braid" bench image "${flux[@]}" "${places[@]}" --link-gbps "$links" \
         --figure "$figure" --blocks 4
     done
     table "figure_7_video_$links" "$bin/braid" bench video "${cogvideox[@]}" "${places[@]}" --link-gbps "$links" \
-      --figure 7 --blocks 1 --heads 24
+      --figure 7 --blocks 1 --heads 24,48
   done
   table figure_9 "$bin/braid" bench image "${flux[@]}" "${places[@]}" --link-gbps 12.5 --figure 9
+  table figure_9_batches "$bin/braid" bench image "${flux[@]}" "${places[@]}" --link-gbps 12.5 --figure 9 \
+    --tokens 32768,98304 --batch 1,2,4 --simulate-one
+  table figure_9_steps "$bin/braid" bench video "${cogvideox[@]}" "${places[@]}" --link-gbps 12.5 --figure 9 \
+    --frames 161 --batch 1,2,4 --blocks 1 --heads 24
 }
 
 picture_peers() {

@@ -1,6 +1,7 @@
 // Attention alone as a step: StreamFusion's figures 9 and 12.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "braid/engine/diffusion/random_source.h"
@@ -18,9 +19,10 @@ std::string input_name(int64_t piece) {
   return fmt::format("x{}", piece);
 }
 
+// Sequences of a batch lie side by side in a token's row, where attention sees further heads.
 Program attention_program(int64_t heads, const AttentionSize& size, DType dtype) {
   Builder b("attention", {});
-  const int64_t C = heads * size.head_dim;
+  const int64_t C = heads * size.batch * size.head_dim;
   std::vector<ops::LinearWeights> weights;
   for (const char* name : {"q", "k", "v"}) {
     weights.push_back({b.weight(fmt::format("{}.{}", name, C), {dtype, {C, kNumbers}})});
@@ -94,8 +96,10 @@ StepFamily attention_family(int64_t heads, const std::vector<AttentionSize>& siz
       .step = [=](size_t i) { return programs[i]; },
       .part = [=](size_t i) { return programs[i]; },
       .rows = {{input_name(0)}}};
+  const bool batches = std::ranges::any_of(sizes, [](const auto& s) { return s.batch > 1; });
   for (const AttentionSize& s : sizes) {
     std::string name = fmt::format("{} tokens, D {}", s.tokens, s.head_dim);
+    if (batches) name += fmt::format(", batch {}", s.batch);
     if (s.pieces > 1) name += fmt::format(", {} pieces", s.pieces);
     family.sizes.push_back(std::move(name));
   }

@@ -12,7 +12,7 @@ namespace braid::app {
 namespace {
 
 struct ImageBench : StepBenchOptions {
-  std::vector<int64_t> sizes;
+  std::vector<int64_t> sizes, batches;
   int64_t text_tokens = 512;
 };
 
@@ -100,12 +100,17 @@ void bench_image(ImageBench o) {
     fail(ErrorCode::kInvalidArgument, "--size is {}, wanted is a multiple of 16", size);
   }
   require_between("--text-tokens", o.text_tokens, 1, 512);
+  for (int64_t batch : o.batches) require_between("--batch", batch, 1, 64);
+  if (!o.batches.empty() && o.figure != 9) {
+    fail(ErrorCode::kInvalidArgument,
+         "--batch is of --figure 9: over ranks a step has one picture");
+  }
   o.check();
   const BenchPlace place(o);
   JsonChanges changes;
   if (o.blocks > 0) changes = {{"num_layers", o.blocks}, {"num_single_layers", o.blocks}};
   const PipelineParts parts = random_flux(o.weights, place.dtype(), changes);
-  if (const auto sizes = attention_sizes(o.figure, o.tokens); !sizes.empty()) {
+  if (const auto sizes = attention_sizes(o.figure, o.tokens, o.batches); !sizes.empty()) {
     const int64_t heads = read_flux_config(parts.transformer).heads;
     return print_steps(attention_family(heads, sizes, place), o, place);
   }
@@ -129,6 +134,8 @@ void add_bench_image(CLI::App& bench) {
                    "pixels of a side, several with commas (default 1024; of figures 3072,4096)")
       ->delimiter(',');
   command->add_option("--text-tokens", o->text_tokens, "tokens of text")->capture_default_str();
+  command->add_option("--batch", o->batches, "of figure 9: sequences at once, several with commas")
+      ->delimiter(',');
   command->footer(
       "Examples:\n"
       "  braid bench image --random-weights configs/flux-1-dev.json --device cuda:0,1\n"

@@ -141,7 +141,7 @@ void bench_video(VideoBench o) {
   if (o.heads.empty()) o.heads = {heads};
   for (const int64_t count : o.heads) {
     require_between("--heads", count, 1, 1024);
-    const auto lengths = attention_sizes(o.figure, o.tokens);
+    const auto lengths = attention_sizes(o.figure, o.tokens, {});
     if (!lengths.empty() && o.batches.empty()) {
       print_steps(attention_family(count, lengths, place), o, place);
       continue;

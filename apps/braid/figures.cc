@@ -65,7 +65,8 @@ Figure paper_figure(int number) {
   }
 }
 
-std::vector<AttentionSize> attention_sizes(int figure, const std::vector<int64_t>& tokens) {
+std::vector<AttentionSize> attention_sizes(int figure, const std::vector<int64_t>& tokens,
+                                           const std::vector<int64_t>& batches) {
   if (figure != 9 && figure != 12) return {};
   std::vector<int64_t> lengths = tokens;
   if (lengths.empty()) {
@@ -77,7 +78,9 @@ std::vector<AttentionSize> attention_sizes(int figure, const std::vector<int64_t
   std::vector<AttentionSize> sizes;
   for (int64_t head_dim : {64, 128}) {
     for (int64_t length : lengths) {
-      sizes.push_back({.tokens = length, .head_dim = head_dim});
+      for (int64_t batch : batches.empty() ? std::vector<int64_t>{1} : batches) {
+        sizes.push_back({.tokens = length, .head_dim = head_dim, .batch = batch});
+      }
       if (figure == 12) sizes.push_back({.tokens = length, .head_dim = head_dim, .pieces = 4});
     }
   }

@@ -31,15 +31,17 @@ struct Figure {
 // Figures 7, 8, 9, 10 and 12; fails with kInvalidArgument, naming the figures that are known.
 Figure paper_figure(int number);
 
-// Attention alone over a sequence with `tokens`, in `pieces` of equal length.
+// Attention alone over `batch` sequences with `tokens` each, in `pieces` of equal length.
 struct AttentionSize {
   int64_t tokens = 0;
   int64_t head_dim = 128;
+  int64_t batch = 1;
   int64_t pieces = 1;
 };
 // Attention sizes timed in place of steps for figures 9 and 12; empty for other figures. `tokens`:
-// lengths in place of the paper's.
-std::vector<AttentionSize> attention_sizes(int figure, const std::vector<int64_t>& tokens);
+// lengths in place of the paper's. `batches` (empty: 1) are figure 9's.
+std::vector<AttentionSize> attention_sizes(int figure, const std::vector<int64_t>& tokens,
+                                           const std::vector<int64_t>& batches);
 
 // A row for each named mode: "ring,torus", or all.
 std::vector<StepRow> rows_of_modes(const std::string& modes, const std::string& schedule);

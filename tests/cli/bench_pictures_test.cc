@@ -106,6 +106,16 @@ TEST_F(BenchPicturesTest, FiguresOfAttentionAlone) {
   const std::string lengths =
       table("image" + flux() + " --machines 2x1 --link-gbps 1 --figure 9 --tokens 64");
   EXPECT_THAT(lengths, HasSubstr("| 64 tokens, D 128 | torus | 2 x 1 x 1 |"));
+  const std::string batches =
+      table("image" + flux() + " --machines 2x1 --link-gbps 1 --figure 9 --tokens 64 --batch 1,3");
+  for (const char* row : {"| 64 tokens, D 64, batch 1 | usp, nothing hidden |",
+                          "| 64 tokens, D 128, batch 3 | torus |",
+                          "64 tokens, D 64, batch 3: ", "so that nothing can be more than"}) {
+    EXPECT_THAT(batches, HasSubstr(row));
+  }
+  expect_refused("bench image" + flux() + " --ranks 1 --figure 7 --batch 2", 2,
+                 "--batch is of --figure 9");
+  expect_refused("bench image" + flux() + " --ranks 1 --figure 9 --batch 0", 2, "--batch is 0");
   const std::string pieces = table("video" + cogvideox() + " --ranks 1 --figure 12 --tokens 64");
   EXPECT_THAT(pieces, HasSubstr("| 64 tokens, D 64, 4 pieces | one rank |"));
 }
@@ -239,6 +249,22 @@ TEST_F(SimulatedStepsTest, BatchesOfTexts) {
       const double more = ms_of(sizes[i], row) / ms_of(sizes[i - 1], row);
       EXPECT_GT(more, 1.8) << row;
       EXPECT_LT(more, 2) << row;
+    }
+  }
+}
+
+// Sequences of a batch cost as much as one after another.
+TEST_F(SimulatedStepsTest, BatchesOfAttention) {
+  const Json sizes = simulated("image" + flux() +
+                               " --profile h200 --machines 2x1 --link-gbps 12.5 --figure 9 "
+                               "--tokens 32768 --batch 1,2,4")
+                         .at(0)["sizes"];
+  ASSERT_EQ(sizes.size(), 6u);
+  for (const char* row : {"usp, nothing hidden", "torus"}) {
+    for (const size_t i : {1, 2, 4, 5}) {
+      const double more = ms_of(sizes[i], row) / ms_of(sizes[i - 1], row);
+      EXPECT_GT(more, 1.9) << row;
+      EXPECT_LT(more, 2.05) << row;
     }
   }
 }
