@@ -167,7 +167,7 @@ PlannedTimes profile_times(const Engine& engine, const std::string& profile) {
   cache.pages_per_sequence = ceil_div(engine.limits().max_context, cache.page_size);
   RunnerConfig config = runner_config(engine.config(), cache);
   config.profile = load_profile(profile);
-  return PlannedTimes(model, config, engine.limits().max_running);
+  return PlannedTimes(model, config, engine.limits());
 }
 
 std::unique_ptr<Engine> open_engine(const BenchTraceOptions& o, const RequestLimits& limits) {

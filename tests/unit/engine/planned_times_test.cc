@@ -8,6 +8,7 @@
 #include <list>
 #include <numeric>
 
+#include "braid/engine/absent_gpu.h"
 #include "braid/engine/trace/trace_policy.h"
 #include "braid/model/model_shape.h"
 
@@ -30,6 +31,17 @@ class PlannedTimesTest : public ::testing::Test {
     if (sequence) config.sp = SequenceParallel{.mode = SpMode::ring};
     if (sequence) config.schedule = "sequence_parallel";
     return config;
+  }
+  static RunnerConfig gpus(int tp, bool sequence) {
+    RunnerConfig config = ranks(tp, sequence);
+    config.profile = load_profile("h200");
+    config.device.cuda = true;
+    if (!sequence) config.schedule = "auto";
+    config.cache.activations = DType::bf16;
+    return config;
+  }
+  static SchedulerConfig limits() {
+    return {.pages = kPages, .page_size = kPageSize, .max_context = kPages * kPageSize};
   }
   // A sequence's pages.
   std::span<const int32_t> pages(int64_t tokens) {
@@ -63,7 +75,7 @@ TEST_F(PlannedTimesTest, TakeTheSimulatedTimeOfAStep) {
     const SimulatedPolicy policy = simulate_policy(
         {.config = kConfig, .profile = "a100", .machines = machines, .set = machines},
         {.kind = TracePolicyKind::chunked, .step_tokens = 4096, .keep = {}});
-    PlannedTimes times(model_, ranks(tp, false), 32);
+    PlannedTimes times(model_, ranks(tp, false), limits());
     std::vector<std::vector<TimedRow>> steps = {
         {{.tokens = 1, .cached = 511, .decode = true, .pages = pages(520)}},
         {{.tokens = 1, .cached = 40000, .decode = true, .pages = pages(40020)},
@@ -80,7 +92,7 @@ TEST_F(PlannedTimesTest, TakeTheSimulatedTimeOfAStep) {
 
 // Ranks keep the keys that they computed, so a token behind a divided prompt reads a half on each.
 TEST_F(PlannedTimesTest, FollowKeysToTheirRanks) {
-  PlannedTimes one(model_, ranks(1, false), 32), two(model_, ranks(2, true), 32);
+  PlannedTimes one(model_, ranks(1, false), limits()), two(model_, ranks(2, true), limits());
   const auto list = pages(200020);
   std::vector<TimedRow> prompt = {{.tokens = 200000, .group = -1, .pages = list}};
   EXPECT_NEAR(again(one, prompt) / again(two, prompt), 2, 0.1);
@@ -102,6 +114,39 @@ TEST_F(PlannedTimesTest, FollowKeysToTheirRanks) {
   EXPECT_LT(again(two, own), 0.9 * apart);
   std::vector<TimedRow> both = {divided[0], own[0]};
   EXPECT_GT(again(two, both), apart);
+}
+
+// GPUs that plan ahead have plans of a few sizes, 64 to 512 tokens here.
+TEST_F(PlannedTimesTest, GpusComputeAllRowsOfAPlan) {
+  const RunnerConfig config = gpus(2, false);
+  if (!kernels_of_absent_gpu(*config.profile)) GTEST_SKIP() << "this build has no CUDA";
+  SchedulerConfig bounds = limits();
+  bounds.max_step_tokens = 512;
+  PlannedTimes times(model_, config, bounds, kernels_of_absent_gpu(*config.profile));
+  const auto chunk = [&](int64_t tokens) {
+    const TimedRow row{.tokens = tokens, .pages = pages(tokens)};
+    const double seconds = times.seconds({&row, 1});
+    EXPECT_EQ(times.planning(), 0);
+    return seconds;
+  };
+  EXPECT_NEAR(chunk(260) / chunk(320), 1, 0.01);
+  EXPECT_GT(chunk(322), 1.05 * chunk(320));
+  const TimedRow answer{.tokens = 1, .cached = 500, .decode = true, .pages = pages(501)};
+  EXPECT_LT(times.seconds({&answer, 1}), chunk(64));
+}
+
+// A step waits for its plan to be made and, on a GPU, to be bound launch by launch.
+TEST_F(PlannedTimesTest, NewPlansAreBound) {
+  const RunnerConfig config = gpus(2, true);
+  if (!kernels_of_absent_gpu(*config.profile)) GTEST_SKIP() << "this build has no CUDA";
+  PlannedTimes times(model_, config, limits(), kernels_of_absent_gpu(*config.profile));
+  const auto list = pages(4000);
+  const TimedRow prompt{.tokens = 4000, .group = -1, .pages = list};
+  const double first = times.seconds({&prompt, 1});
+  EXPECT_GT(times.planning(), 32 * 5 * 45e-6) << "launches of 32 layers";
+  EXPECT_LT(times.planning(), first);
+  EXPECT_LT(times.seconds({&prompt, 1}), first);
+  EXPECT_LT(times.planning(), 32 * 5 * 45e-6) << "the plan is there";
 }
 
 }  // namespace

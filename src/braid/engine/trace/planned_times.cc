@@ -16,44 +16,96 @@
 namespace braid {
 namespace {
 
+// Of a launch of a new plan on a GPU, which binds it, captures it and runs it first: measured
+// (docs/log/measurements.md, "A prompt of a new length").
+constexpr double kBindSeconds = 45e-6;
+
 std::unique_ptr<KernelCatalog> kernels_of(const RunnerConfig& config, bool one_sided) {
   return config.device.cuda ? kernels_of_gpu(config.device.first_gpu())
                             : cluster_kernels(describe_cluster(config), one_sided);
 }
 
+// Counts what a bound plan would cost a GPU.
+class CountingWorld final : public AbsentWorld {
+ public:
+  using AbsentWorld::AbsentWorld;
+  std::vector<std::unique_ptr<Executor>> bind(PlannedForward planned, bool beside) override {
+    size_t most = 0;
+    for (const Schedule& schedule : planned.schedules) {
+      most = std::max(most, schedule.launches.size());
+    }
+    launches += most;
+    return AbsentWorld::bind(std::move(planned), beside);
+  }
+  size_t launches = 0;  // of a rank, in all plans so far
+};
+
 }  // namespace
 
 struct PlannedTimes::Impl {
   Impl(const Model& model, const RunnerConfig& c, const std::vector<SequenceMesh>& meshes,
-       int64_t sequences)
+       const SchedulerConfig& limits, std::unique_ptr<KernelCatalog> absent)
       : config(c),
-        kernels(kernels_of(c, !meshes.empty() || c.ep > 1)),
+        kernels(absent ? std::move(absent) : kernels_of(c, !meshes.empty() || c.ep > 1)),
         with_transfers(kernels.get()),
         world(c.device.cuda ? with_transfers.catalog() : *kernels, c.device.cuda),
         planner(make_step_planner(model, c, meshes, world)),
-        attention(model.config(), c.tp, sequences, static_cast<int>(c.profile.value().units)),
-        plans_ahead(c.device.cuda && meshes.empty()),
+        attention(model.config(), c.tp, limits.max_running,
+                  static_cast<int>(c.profile.value().units)),
+        context(limits.room()),
         batch(c.cache.page_size) {
     world.keep_plans();
+    if (!c.device.cuda || !meshes.empty() || c.thinning) return;
+    sizes = step_sizes({.sequences = limits.max_running,
+                        .tokens = limits.max_step_tokens,
+                        .rows = limits.max_running + limits.max_scored,
+                        .ranks = c.tp});
+    ahead.resize(sizes.size());
   }
 
-  // Seconds of a step, and of the planner unless it plans ahead.
+  bool plans_ahead() const { return !sizes.empty(); }
+
+  // Seconds of a step by the plan that the queue takes (CudaStepQueue).
+  double of_size() {
+    const Extents& n = batch.extents();
+    const bool decode = n.token == n.sequence && n.row == n.token;
+    const auto i = smallest_that_holds(sizes, n.token, n.sequence, n.row, decode);
+    BRAID_CHECK(i, "a step of {} tokens of {} sequences and {} rows: no plan holds it", n.token,
+                n.sequence, n.row);
+    std::shared_ptr<const BoundForward>& made = ahead[*i];
+    if (!made) made = planner->plan_size(sizes[*i], context);
+    take(made);
+    Work work = batch.work();
+    work.extents.token = sizes[*i].tokens;
+    work.extents.row = sizes[*i].rows;
+    work.extents.shard = ceil_div(work.extents.token, int64_t{bound->ranks()});
+    return simulate(plan, {&work, 1}, CostModel(config.profile.value(), ranks(bound->ranks())))
+        .seconds;
+  }
+
+  // Seconds of a step, and of the planner and a new plan's binding.
   template <class Prepare>
   std::optional<double> prepared(const Prepare& prepare) {
+    const size_t launches = world.launches;
     const double begin = steady_seconds();
     const PlannedStep step = prepare();
     if (!step) return {};
-    const double planning = plans_ahead ? 0 : steady_seconds() - begin;
+    double waits = steady_seconds() - begin;
+    if (config.device.cuda) waits += static_cast<double>(world.launches - launches) * kBindSeconds;
+    planning += waits;
     const double seconds = simulated(step);
     planner->record();
-    return planning + seconds;
+    return waits + seconds;
+  }
+
+  void take(const std::shared_ptr<const BoundForward>& next) {
+    if (next == bound) return;
+    bound = next;
+    plan = {bound->programs, bound->schedules};
   }
 
   double simulated(const PlannedStep& step) {
-    if (step.bound != bound) {
-      bound = step.bound;
-      plan = {bound->programs, bound->schedules};
-    }
+    take(step.bound);
     const CostModel cost(config.profile.value(), ranks(bound->ranks()));
     std::vector<Work> works(step.works.begin(), step.works.end());
     if (bound->key.kind != ContextKey::Kind::apart) return simulate(plan, works, cost).seconds;
@@ -104,38 +156,50 @@ struct PlannedTimes::Impl {
   const RunnerConfig config;
   const std::unique_ptr<KernelCatalog> kernels;
   const NullBackend with_transfers;
-  AbsentWorld world;
+  CountingWorld world;
   const std::unique_ptr<StepPlanner> planner;
   const ChunkAttention attention;
-  const bool plans_ahead;  // Runner::step_queue has plans for all sizes before the first step
+  const int64_t context;        // of a sequence
+  std::vector<StepSize> sizes;  // Runner::step_queue has their plans before the first step; or none
+  std::vector<std::shared_ptr<const BoundForward>> ahead;  // [sizes], made at need
   Batch batch;
   std::vector<int32_t> ids;
+  double planning = 0;                        // of the last step
   std::shared_ptr<const BoundForward> bound;  // of `plan`, the last step's
   Plan plan;
 };
 
-PlannedTimes::PlannedTimes(const Model& model, const RunnerConfig& config, int64_t sequences)
-    : impl_(std::make_unique<Impl>(model, config, meshes_of(model, config), sequences)) {}
+PlannedTimes::PlannedTimes(const Model& model, const RunnerConfig& config,
+                           const SchedulerConfig& limits, std::unique_ptr<KernelCatalog> kernels)
+    : impl_(std::make_unique<Impl>(model, config, meshes_of(model, config), limits,
+                                   std::move(kernels))) {}
 
 PlannedTimes::~PlannedTimes() = default;
+
+double PlannedTimes::planning() const {
+  return impl_->planning;
+}
 
 double PlannedTimes::seconds(std::span<const TimedRow> rows) {
   Batch& batch = impl_->batch;
   batch.clear();
+  impl_->planning = 0;
   for (const TimedRow& row : rows) {
     impl_->ids.resize(static_cast<size_t>(row.tokens));
     batch.add(impl_->ids, row.cached, row.pages, row.scored, row.group);
   }
   double seconds = 0;
+  if (impl_->plans_ahead()) {
+    seconds = impl_->of_size();
+    for (const TimedRow& row : rows) {
+      seconds += impl_->attention.beyond(*impl_->config.profile, row.tokens, row.cached);
+    }
+    return seconds;
+  }
   while (const auto first = impl_->prepared([&] { return impl_->planner->prepare_first(batch); })) {
     seconds += *first;
   }
-  seconds += impl_->prepared([&] { return impl_->planner->prepare(batch); }).value();
-  if (!impl_->plans_ahead) return seconds;
-  for (const TimedRow& row : rows) {
-    seconds += impl_->attention.beyond(*impl_->config.profile, row.tokens, row.cached);
-  }
-  return seconds;
+  return seconds + impl_->prepared([&] { return impl_->planner->prepare(batch); }).value();
 }
 
 }  // namespace braid

@@ -24,6 +24,8 @@ class StepTimes {
  public:
   virtual ~StepTimes() = default;
   virtual double seconds(std::span<const TimedRow> rows) = 0;
+  // Of the seconds given last those in which the step waits for its plan.
+  virtual double planning() const { return 0; }
 };
 
 // An engine's times, linear in a step's tokens and keys and fitted to all steps alike. Steps of
