@@ -8,15 +8,17 @@
 #include <memory>
 
 #include "braid/bench_trace.h"
-#include "braid/engine/trace/planned_times.h"
 #include "braid/engine/trace/trace_engine.h"
 #include "braid/engine/trace/trace_policy.h"
+#include "braid/io/text_file.h"
 #include "braid/io/trace_loads.h"
 #include "braid/model_option.h"
 #include "braid/number_list.h"
 #include "braid/options.h"
 #include "braid/shape_option.h"
+#include "braid/step_lines.h"
 #include "braid/text_io.h"
+#include "braid/trace_engine_steps.h"
 #include "braid/trace_report.h"
 
 namespace braid::app {
@@ -49,6 +51,7 @@ struct BenchTraceOptions {
   ParallelRequest parallel;
   std::string sp;
   int ranks = 0;
+  std::string steps;  // a file
   // Both.
   std::string profile;
 
@@ -159,17 +162,6 @@ std::vector<TraceResult> simulate_all(const BenchTraceOptions& o) {
   return results;
 }
 
-// The engine's ranks by a profile.
-PlannedTimes profile_times(const Engine& engine, const std::string& profile) {
-  const Model& model = engine.loaded().model;
-  CacheShape cache = cache_shape(engine.config(), model);
-  cache.pages = engine.limits().pages;
-  cache.pages_per_sequence = ceil_div(engine.limits().max_context, cache.page_size);
-  RunnerConfig config = runner_config(engine.config(), cache);
-  config.profile = load_profile(profile);
-  return PlannedTimes(model, config, engine.limits());
-}
-
 std::unique_ptr<Engine> open_engine(const BenchTraceOptions& o, const RequestLimits& limits) {
   if (!o.shape.random()) {
     return Engine::open({.model = o.model.path(), .parallel = o.parallel, .limits = limits});
@@ -188,15 +180,19 @@ std::vector<TraceResult> measure(BenchTraceOptions& o) {
   limits.scheduler.max_step_tokens = 0;
   FittedTimes times;  // outlives the engine, as `sums`
   StepSums sums;
+  StepLines lines;
+  std::string text;  // of all lines
+  if (!o.steps.empty()) require_writable("--steps", o.steps);
   limits.on_step = [&](const Step& step, double seconds) {
     const std::vector<TimedRow> rows = timed_rows(step);
     times.add(rows, seconds);
     sums.add(rows, seconds);
+    lines.add(rows, seconds);
   };
   const auto engine = open_engine(o, limits);
-  // Steps of both kinds run once before: their plans and pages are made.
-  engine->generate({.prompt = std::vector<int32_t>(64, 1), .max_tokens = 4, .ignore_eos = true});
+  warm_up(*engine);
   times.clear();
+  lines.clear();
   sums = {};
   EngineReplay real = replay_on_engine(*engine, source_of(o), o.long_tokens);
   real.replay.sums = sums;
@@ -210,13 +206,20 @@ std::vector<TraceResult> measure(BenchTraceOptions& o) {
   const auto add = [&](std::string policy, TraceReplay replay) {
     results.push_back(result_of(o, std::move(policy), how, config, std::move(replay)));
     results.back().between = real.between;
+    text += lines.text(results.back().policy);
+    lines.clear();
+  };
+  const auto simulated = [&](StepTimes& of) {
+    NotedTimes noted(of, lines);
+    return replay_trace(source_of(o), config, noted);
   };
   add("this machine", std::move(real.replay));
-  add("its steps simulated", replay_trace(source_of(o), config, times));
+  add("its steps simulated", simulated(times));
   if (!o.profile.empty()) {
     PlannedTimes by_profile = profile_times(*engine, o.profile);
-    add("steps by the profile", replay_trace(source_of(o), config, by_profile));
+    add("steps by the profile", simulated(by_profile));
   }
+  if (!o.steps.empty()) write_file(o.steps, text);
   return results;
 }
 
@@ -324,6 +327,8 @@ void add_machine(CLI::App& command, BenchTraceOptions& o) {
   add("--ranks", o.ranks, "with --sp: ranks");
   add("--threads", o.parallel.engine.threads, "of each rank (0: cores / ranks)")
       ->capture_default_str();
+  add("--steps", o.steps, "a file for a line of JSON for each step, measured and simulated")
+      ->type_name("FILE");
 }
 
 }  // namespace

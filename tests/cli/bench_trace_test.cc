@@ -1,4 +1,6 @@
 // braid bench trace from the command line.
+#include <map>
+
 #include "cli/program.h"
 
 namespace braid::golden {
@@ -78,6 +80,45 @@ TEST_F(BenchTraceCliTest, ReplaysAFileOnThisMachineAndItsSimulations) {
           r["steps"]);
     }
   }
+}
+
+// Each step of each way has a line: together they compute each prompt's tokens once.
+TEST_F(BenchTraceCliTest, WritesEachStep) {
+  const std::string file = path("steps.jsonl");
+  const Outcome o = braid(fmt::format(
+      "bench trace {} -m {} --device cpu --threads 1 --ctx 256 --json --profile a100 --sp ring "
+      "--ranks 2 --steps {}",
+      trace(kTwo), gguf(), file));
+  ASSERT_EQ(o.status, 0) << o.err;
+  const Json results = Json::parse(o.out);
+  std::map<std::string, std::vector<Json>> steps;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const Json step = Json::parse(line);
+    steps[step["policy"]].push_back(step);
+  }
+  ASSERT_EQ(steps.size(), 3u);
+  for (const Json& r : results) {
+    const std::vector<Json>& of = steps[r["policy"]];
+    EXPECT_EQ(of.size(), r["steps"].get<size_t>());
+    int64_t prompts = 0;
+    double ms = 0, waits = 0;
+    for (const Json& step : of) {
+      for (const Json& prompt : step["prompts"]) prompts += prompt[0].get<int64_t>();
+      ms += step["ms"].get<double>();
+      waits += step.value("planning_ms", 0.0);
+    }
+    EXPECT_EQ(prompts, 80) << r["policy"];
+    double sum = 0;
+    for (const char* kind : {"steps_of_answers", "steps_with_prompts"}) {
+      sum += r[kind]["steps"].get<double>() * r[kind]["mean_ms"].get<double>();
+    }
+    EXPECT_NEAR(ms, sum, 1e-6 * sum);
+    EXPECT_EQ(waits > 0, r["policy"] == "steps by the profile");
+    EXPECT_LT(waits, ms);
+  }
+  expect_refused("bench trace -m " + gguf() + " --steps /none/steps " + trace(kTwo), 1, "--steps");
+  expect_refused("bench trace --steps s " + shape(), 2, "--steps is for this machine");
 }
 
 TEST_F(BenchTraceCliTest, RefusesInOneLine) {
