@@ -26,7 +26,8 @@ namespace {
 
 // The chunks among which `best` looks.
 constexpr int64_t kChunks[] = {256, 512, 1024, 2048, 4096, 8192};
-constexpr double kKeptShare = 0.9;  // of the requests, for --find-rate
+constexpr const char* kKeep = "0.5";  // of sp-levels
+constexpr double kKeptShare = 0.9;    // of the requests, for --find-rate
 // Groups of options.
 constexpr const char* kSimulated = "Simulated, on devices that are not there";
 constexpr const char* kHere = "On this machine";
@@ -43,7 +44,6 @@ struct BenchTraceOptions {
   std::vector<std::string> policies = {"chunked", "sp", "sp-apart", "sp-levels"};
   std::vector<std::string> chunks = {"256", "best"};
   int64_t sp_step = 0;
-  std::string keep = "0.5";
   // On this machine.
   ModelOption model;
   ShapeOption shape;
@@ -54,6 +54,7 @@ struct BenchTraceOptions {
   std::string steps;  // a file
   // Both.
   std::string profile;
+  std::string keep;  // empty: kKeep for sp-levels, exact on this machine
 
   bool simulated() const { return !profile.empty() && !model.named() && !shape.random(); }
   TraceLimits limits() const { return {1e-3 * ttft_ms, 1e-3 * tbt_ms}; }
@@ -137,9 +138,10 @@ std::vector<TraceResult> simulate_all(const BenchTraceOptions& o) {
     } else if (name == "sp-apart") {
       results.push_back(simulate(o, {.kind = TracePolicyKind::sp_apart, .step_tokens = o.sp_step}));
     } else if (name == "sp-levels") {
-      results.push_back(simulate(o, {.kind = TracePolicyKind::sp_levels,
-                                     .step_tokens = o.sp_step,
-                                     .keep = parse_numbers<double>("--keep", o.keep)}));
+      results.push_back(
+          simulate(o, {.kind = TracePolicyKind::sp_levels,
+                       .step_tokens = o.sp_step,
+                       .keep = parse_numbers<double>("--keep", o.keep.empty() ? kKeep : o.keep)}));
     } else if (name != "chunked") {
       fail(ErrorCode::kInvalidArgument,
            "--policy names '{}', wanted chunked, sp, sp-apart or sp-levels", name);
@@ -171,8 +173,9 @@ std::unique_ptr<Engine> open_engine(const BenchTraceOptions& o, const RequestLim
 }
 
 std::vector<TraceResult> measure(BenchTraceOptions& o) {
-  if (!o.sp.empty()) {
-    SequenceRequest sequence{.mode = o.sp};
+  if (!o.sp.empty() || !o.keep.empty()) {
+    SequenceRequest sequence{.mode = o.sp,
+                             .thinning = {.keep = parse_numbers<double>("--keep", o.keep)}};
     if (o.ranks > 0) sequence.ranks = o.ranks;
     o.parallel.sequence = sequence;
   }
@@ -206,6 +209,7 @@ std::vector<TraceResult> measure(BenchTraceOptions& o) {
   const auto add = [&](std::string policy, TraceReplay replay) {
     results.push_back(result_of(o, std::move(policy), how, config, std::move(replay)));
     results.back().between = real.between;
+    results.back().approximate = real.approximate;
     text += lines.text(results.back().policy);
     lines.clear();
   };
@@ -241,6 +245,9 @@ void check(const BenchTraceOptions& o) {
   const auto divides = [](const std::string& policy) { return policy != "chunked"; };
   if (o.simulated() && !o.sp.empty() && std::ranges::none_of(o.policies, divides)) {
     fail(ErrorCode::kInvalidArgument, "--sp goes with --policy sp, sp-apart or sp-levels");
+  }
+  if (o.simulated() && !o.keep.empty() && std::ranges::count(o.policies, "sp-levels") == 0) {
+    fail(ErrorCode::kInvalidArgument, "--keep goes with --policy sp-levels");
   }
   require_between("--max-running", o.cluster.max_running, 1, 1 << 16);
   if (!(o.cluster.memory_gb > 0 && o.cluster.memory_gb <= 1e6)) {
@@ -305,9 +312,6 @@ void add_cluster(CLI::App& command, BenchTraceOptions& o) {
       ->default_str("256,best");
   add("--sp-step", o.sp_step, "of sp: tokens of a prompt in a step (0: as many as fit)")
       ->capture_default_str();
-  add("--keep", o.keep, "of sp-levels: the share of far keys, by level")
-      ->type_name(kNumbers)
-      ->capture_default_str();
   command
       .add_flag("--find-rate", o.find_rate,
                 "also the most requests a second of which 90% are within the limits")
@@ -371,6 +375,11 @@ void add_bench_trace(CLI::App& bench) {
   command->add_option("--sp", o->sp,
                       "how ranks divide the tokens of a prompt: ring, ulysses, usp, tas, torus, or "
                       "auto; simulated: auto, the fastest at each length");
+  command
+      ->add_option("--keep", o->keep,
+                   "approximate: the share of a prompt's far keys that attention reads, by level; "
+                   "simulated: of sp-levels, 0.5 unless given")
+      ->type_name(kNumbers);
   add_cluster(*command, *o);
   add_machine(*command, *o);
   command->footer(
@@ -382,7 +391,8 @@ void add_bench_trace(CLI::App& bench) {
       "Examples:\n"
       "  braid bench trace --load conversation --rate 4 --config configs/llama-3.1-8b.json "
       "--machines 8x8 --profile a100\n"
-      "  braid bench trace conversation_trace.jsonl --limit 50 --lengths 0.02 --device cpu --tp 2");
+      "  braid bench trace conversation_trace.jsonl --limit 50 --lengths 0.02 --device cpu --tp 2\n"
+      "  braid bench trace -m MODEL --load needlebench --device cuda:0,1 --sp ring --keep 0.5");
   command->callback([o, command, &bench] {
     require_no_options(bench, "trace");
     check(*o);

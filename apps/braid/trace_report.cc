@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "braid/approximation_report.h"
 #include "braid/table.h"
 
 namespace braid::app {
@@ -20,12 +21,18 @@ void add_times(std::vector<std::vector<std::string>>& rows, const std::string& p
   rows.push_back(std::move(row));
 }
 
+std::string name_of(const TraceResult& r) {
+  if (!r.approximate) return r.policy;
+  return fmt::format("{}, approximate: {:.1f}% of pairs", r.policy,
+                     100 * r.approximate->shares.pair_share());
+}
+
 double mean_ms(const StepSum& sum) {
   return sum.steps == 0 ? 0 : 1e3 * sum.seconds / static_cast<double>(sum.steps);
 }
 
 std::vector<std::string> step_row(const TraceResult& r) {
-  std::vector<std::string> row = {r.policy};
+  std::vector<std::string> row = {name_of(r)};
   for (const StepSum& sum : {r.replay.sums.answers, r.replay.sums.prompts}) {
     row.push_back(std::to_string(sum.steps));
     row.push_back(fmt::format("{:.3f}", mean_ms(sum)));
@@ -57,13 +64,14 @@ std::string trace_tables(const std::vector<TraceResult>& results, int64_t long_t
   std::vector<std::vector<std::string>> times, rates, steps;
   for (const TraceResult& r : results) {
     const TraceSummary& s = r.summary;
-    add_times(times, r.policy, "all", s.all);
+    add_times(times, name_of(r), "all", s.all);
     if (s.brief.requests > 0 && s.long_ones.requests > 0) {
       add_times(times, "", fmt::format("< {}", long_tokens), s.brief);
       add_times(times, "", "long", s.long_ones);
     }
-    rates.push_back({r.policy, fmt::format("{} x {}", r.sets, r.how), fmt::format("{:.2f}", r.rate),
-                     fmt::format("{:.0f}", s.prefill_rate), fmt::format("{:.1f}", s.decode_rate),
+    rates.push_back({name_of(r), fmt::format("{} x {}", r.sets, r.how),
+                     fmt::format("{:.2f}", r.rate), fmt::format("{:.0f}", s.prefill_rate),
+                     fmt::format("{:.1f}", s.decode_rate),
                      fmt::format("{:.0f}", s.all.prefill_rate),
                      fmt::format("{:.1f}", s.all.decode_rate), fmt::format("{:.0f}%", 100 * s.kept),
                      r.kept_most < 0 ? "-" : fmt::format("{:.2f}", r.kept_most),
@@ -132,6 +140,7 @@ nlohmann::ordered_json to_json(const TraceResult& r) {
                                  {"prefix_hits", s.cached},
                                  {"preemptions", r.replay.preemptions}};
   if (r.kept_most >= 0) json["most_requests_per_s_kept"] = r.kept_most;
+  add_approximation(json, r.approximate);
   return json;
 }
 

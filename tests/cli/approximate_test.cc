@@ -123,5 +123,61 @@ void ApproximateCliTest::bench_says_it(const std::string& ranks) {
   EXPECT_THAT(csv, HasSubstr("\"{\"\"keep\"\":[0.5],"));
 }
 
+// A replayed load says it in each row, with the shares of all its prompts: those of `run`, by the
+// pairs of each length. Over ranks with keys of their own a short prompt stays on one, and exact.
+TEST_F(ApproximateCliTest, AReplayedLoadSaysIt) {
+  json config = json::parse(read(thin() + "/config.json"));
+  config["max_position_embeddings"] = 1024;
+  const std::string wide = path("three_wide_layers"), load = path("load.jsonl");
+  write_hf_folder(load_random_model("llama3_gqa"), wide);
+  std::ofstream(wide + "/config.json") << config;
+  std::ofstream(load) << R"({"timestamp": 0, "input_length": 600, "output_length": 4})"
+                      << "\n"
+                      << R"({"timestamp": 20, "input_length": 40, "output_length": 3})"
+                      << "\n";
+  const auto share = [&](const std::string& ranks, int tokens) {
+    std::string ids = "1";
+    for (int i = 1; i < tokens; ++i) ids += fmt::format(",{}", i % 60);
+    const Outcome o = run("-m " + wide + " --keep 0.5 --json" + ranks + " --prompt-ids " + ids);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return json::parse(o.out).at("approximate").at("pairs").get<double>();
+  };
+  const auto replayed = [&](const std::string& more, size_t rows, double pairs) {
+    SCOPED_TRACE(more);
+    const std::string bench =
+        "bench trace -m " + wide + " --device cpu --threads 1 --long 300 " + load + more;
+    const Outcome o = braid(bench + " --json");
+    ASSERT_EQ(o.status, 0) << o.err;
+    const json results = json::parse(o.out);
+    ASSERT_EQ(results.size(), rows);
+    for (const json& r : results) {
+      EXPECT_EQ(r.at("all").at("requests"), 2);
+      EXPECT_NEAR(r.at("decode_tokens_per_s").get<double>() * r.at("seconds").get<double>(), 7,
+                  1e-6);
+      if (pairs == 1) {
+        EXPECT_FALSE(r.contains("approximate"));
+      } else {
+        EXPECT_NEAR(r.at("approximate").at("pairs"), pairs, 1e-9);
+      }
+    }
+    const std::string says =
+        fmt::format("this machine, approximate: {:.1f}% of pairs", 100 * pairs);
+    const std::string table = braid(bench).out;
+    EXPECT_EQ(table.find("approximate") < table.size(), pairs != 1) << table;
+    EXPECT_EQ(table.find(says) < table.size(), pairs != 1) << table;
+  };
+  const double all_long = 600 * 601 / 2, all_short = 40 * 41 / 2;
+  const double one =
+      (share("", 600) * all_long + share("", 40) * all_short) / (all_long + all_short);
+  EXPECT_LT(one, 0.9);
+  replayed(" --keep 0.5", 2, one);
+  replayed(" --keep 0.5 --profile a100", 3, one);
+  const std::string ring = " --sp ring --ranks 2";
+  replayed(ring + " --keep 0.5", 2, share(ring, 600));
+  replayed(ring + " --keep 0.5 --profile a100", 3, share(ring, 600));
+  replayed(ring + " --keep 1", 2, 1);
+  replayed(ring, 2, 1);
+}
+
 }  // namespace
 }  // namespace braid::golden

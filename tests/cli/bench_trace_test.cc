@@ -135,6 +135,9 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
   expect_refused("bench trace --set 1x3 " + shape(), 2, "--set is 1x3");
   expect_refused("bench trace --policy sp-levels --keep 1.5 " + shape(), 2, "--keep");
   expect_refused("bench trace --policy sp --sp fast " + shape(), 2, "'fast'");
+  expect_refused("bench trace --policy chunked,sp --keep 0.5 " + shape(), 2,
+                 "--keep goes with --policy sp-levels");
+  expect_refused("bench trace -m " + gguf() + " --keep 1.5 " + file, 2, "--keep is 1.5");
   expect_refused("bench trace --policy chunked --sp ring " + shape(), 2, "--sp goes with --policy");
   expect_refused("bench trace --find-rate " + shape(), 2, "--find-rate wants limits");
   expect_refused("bench trace --profile h100", 2, "--profile");
@@ -144,8 +147,8 @@ TEST_F(BenchTraceCliTest, RefusesInOneLine) {
   expect_refused("bench trace -m x --layers 2", 2, "--layers go with --config");
   const std::string here = "bench trace -m " + gguf() + " ";
   for (const char* option :
-       {"--policy sp", "--keep 0.5", "--set 1x2", "--machines 1x2", "--chunk 256", "--sp-step 512",
-        "--memory 40", "--max-running 4", "--find-rate --ttft 5"}) {
+       {"--policy sp", "--set 1x2", "--machines 1x2", "--chunk 256", "--sp-step 512", "--memory 40",
+        "--max-running 4", "--find-rate --ttft 5"}) {
     const std::string name(option, std::string_view(option).find(' '));
     expect_refused(here + option, 2, name + " goes with --profile, which simulates devices");
   }

@@ -188,6 +188,7 @@ double PlannedTimes::seconds(std::span<const TimedRow> rows) {
     impl_->ids.resize(static_cast<size_t>(row.tokens));
     batch.add(impl_->ids, row.cached, row.pages, row.scored, row.group);
   }
+  batch.set_exact(std::ranges::none_of(rows, &TimedRow::approximate));
   double seconds = 0;
   if (impl_->plans_ahead()) {
     seconds = impl_->of_size();

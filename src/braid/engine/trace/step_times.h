@@ -16,6 +16,7 @@ struct TimedRow {
   int group = 0;        // ranks with the sequence's keys, if groups have separate keys; -1: divided
   bool decode = false;  // a token of an answer
   int64_t scored = 1;   // last tokens with wanted logits
+  bool approximate = false;          // of a sequence whose prompt leaves far keys out
   std::span<const int32_t> pages{};  // of the sequence, where a step's time depends on them
 };
 

@@ -16,6 +16,7 @@ struct Events {
   std::condition_variable ended;
   TraceReplay replay;
   std::optional<Error> error;
+  std::optional<Approximation> approximate;
   int64_t open = 0;
 };
 
@@ -50,6 +51,11 @@ class Sink final : public AnswerSink {
     events_.replay.seconds = std::max(events_.replay.seconds, r.last);
     events_.replay.preemptions += end.preemptions;
     if (end.error && !events_.error) events_.error = end.error;
+    if (end.approximate && events_.approximate) {
+      events_.approximate->shares += end.approximate->shares;
+    } else if (end.approximate) {
+      events_.approximate = *end.approximate;
+    }
     --events_.open;
     events_.ended.notify_all();
   }
@@ -133,9 +139,13 @@ EngineReplay replay_on_engine(Engine& engine, const TraceSource& source, int64_t
   wait();
   if (events.error) throw Error(*events.error);
   const RequestStats after = engine.stats();
-  EngineReplay made{.replay = std::move(events.replay), .scheduler = engine.limits()};
-  // GPUs that sample have two steps under way (CudaStepQueue).
-  if (engine.config().device.cuda && !engine.config().sp) made.depth = 2;
+  EngineReplay made{.replay = std::move(events.replay),
+                    .scheduler = engine.limits(),
+                    .approximate = std::move(events.approximate)};
+  // GPUs that sample have two steps under way (CudaStepQueue), unless each step is planned by
+  // itself (SampledStepQueue).
+  const EngineConfig& config = engine.config();
+  if (config.device.cuda && !config.sp && !config.thinning) made.depth = 2;
   made.replay.steps = after.steps - before.steps;
   made.replay.busy = after.step_seconds - before.step_seconds;
   made.replay.prompt_tokens = after.prompt_tokens - before.prompt_tokens;

@@ -11,7 +11,8 @@ struct EngineReplay {
   SchedulerConfig scheduler;  // the engine's
   // Seconds of the host between two steps, in the mean; 0 where the host works beside steps.
   double between = 0;
-  size_t depth = 1;  // steps under way
+  size_t depth = 1;                          // steps under way
+  std::optional<Approximation> approximate;  // of all prompts that left far keys out; none: exact
 };
 
 // The rows of an engine's step.

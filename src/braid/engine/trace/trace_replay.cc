@@ -107,6 +107,7 @@ class Replaying {
                        .group = set.scheduler.group_of(row.id),
                        .decode = decode,
                        .scored = row.scored,
+                       .approximate = set.scheduler.approximates(row.id),
                        .pages = set.scheduler.pages_of(row.id)});
       if (!decode) result_.prompt_tokens += std::min(row.end, request.input) - row.begin;
     }
