@@ -165,7 +165,9 @@ void tell_faults_apart(const LevelCase& c) {
   const SequenceAttention a = attention_of(c);
   const WorldResult got = run(c, a);
   for (Fault fault : {Fault::none, Fault::nested_segments, Fault::raw_denominators, Fault::base_2,
-                      Fault::no_last_query, Fault::next_ring, Fault::sums, Fault::one_set}) {
+                      Fault::no_last_query, Fault::next_ring, Fault::sums, Fault::one_set,
+                      Fault::unspared_query}) {
+    if (fault == Fault::unspared_query && !c.drop_queries) continue;
     double furthest = 0;
     for (int64_t head = 0; head < a.q_heads; ++head) {
       Oracle oracle(a, c, head / a.group(), fault);
@@ -188,9 +190,13 @@ void tell_faults_apart(const LevelCase& c) {
 
 TEST(KeyLevels, TheOracleTellsFaultsApart) {
   LevelCase c{.P = 4, .tokens = 72, .keep = {0.6, 0.25}, .groups = {2, 4}};
-  tell_faults_apart(c);
-  c.alone = true;
-  tell_faults_apart(c);
+  for (const bool drops : {false, true}) {
+    c.drop_queries = drops;
+    for (const bool alone : {false, true}) {
+      c.alone = alone;
+      tell_faults_apart(c);
+    }
+  }
 }
 
 TEST(KeyLevels, SharesAndGroupsAreChecked) {

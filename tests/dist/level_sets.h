@@ -78,6 +78,7 @@ enum class Fault {
   next_ring,         // a ring has the share of the next
   sums,              // importance is no mean
   one_set,           // all KV heads have the set of the first
+  unspared_query,    // the last query of a part is dropped, too
 };
 
 // Whether each query sees each key, [query, key] from position 0 on, of a KV head. Written from the
@@ -144,6 +145,7 @@ class LevelSets {
   bool drops(int64_t query, size_t level) {
     if (!c_.drop_queries) return false;
     const Part& p = part(query);
+    if (fault_ == Fault::unspared_query && query == p.begin + p.rows - 1) return true;
     const int64_t spared = c_.recent + (p.begin == 0 ? c_.sinks : 0);
     const double share = a_.levels->keep[level] * static_cast<double>(p.rows);
     return static_cast<double>(place(query)) >= std::max(share, static_cast<double>(spared));
