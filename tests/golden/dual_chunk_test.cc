@@ -109,6 +109,28 @@ TEST(DualChunks, AnEngineLengthensTheContext) {
                      [&] { open(longest + 1); });
 }
 
+// Far keys are thinned as far as plain attention goes; a longer context is refused at the start.
+TEST(DualChunks, ThinnedKeysEndWithPlainAttention) {
+  const DualChunkGolden golden = load_dual_chunk_golden();
+  const ChunkedModel chunked(golden, golden.cases[2]);
+  for (const bool ring : {false, true}) {
+    const auto open = [&](int64_t pages) {
+      RunnerConfig config{.tp = ring ? 2 : 1, .cache = kCache};
+      if (ring) config.sp = SequenceParallel{SpMode::ring, {}};
+      config.thinning = {.keep = {0.5}, .groups = {2}};
+      config.cache.pages = config.cache.pages_per_sequence = pages;
+      return std::make_unique<Runner>(chunked.model(), config);
+    };
+    ASSERT_EQ(chunked.plain(), 4 * kPageSize);
+    const std::vector<int32_t>& prompt = golden.cases[2].logits.prompt;
+    prompt_logits(*open(4), {prompt.begin(), prompt.begin() + 4 * kPageSize}, 4 * kPageSize);
+    test::expect_error(ErrorCode::kUnsupported,
+                       {"--keep: beyond 64 tokens the model has dual chunk attention, and the "
+                        "context is 80"},
+                       [&] { open(5); });
+  }
+}
+
 // Divided tokens: prompts by moved keys, steps of few tokens by moved queries.
 TEST(DualChunks, DividedTokensInAnySteps) {
   const DualChunkGolden golden = load_dual_chunk_golden();

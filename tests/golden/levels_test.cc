@@ -8,6 +8,7 @@
 #include "golden/support/expect_golden.h"
 #include "golden/support/level_golden.h"
 #include "golden/support/slow_machines.h"
+#include "unit/io/expect_error.h"
 
 namespace braid::golden {
 namespace {
@@ -276,6 +277,18 @@ TEST_F(Levels, OnlyOwnComputesAPrefixAsWithoutItsContinuation) {
         EXPECT_GT(furthest, 1e-2);
       }
     }
+  }
+}
+
+TEST(LevelFamilies, LatentAttentionIsRefused) {
+  const Folder folder("levels_of_latents");
+  write_hf_folder(load_random_model("deepseek_v2_lite"), folder.path());
+  const Model model(folder.path().string());
+  const auto open = [&](const RunnerConfig& config) { Runner(model, config); };
+  for (int tp : {1, 2}) {
+    test::expect_error(ErrorCode::kUnsupported,
+                       {"--keep: latent attention reads a cache of all heads' latents"},
+                       [&] { open(local(tp, {0.5}, {4}, Importance::own)); });
   }
 }
 

@@ -9,7 +9,9 @@
 #include "braid/engine/absent_gpu.h"
 #include "braid/engine/forward_plans.h"
 #include "braid/model/model_shape.h"
+#include "braid/ops/attention.h"
 #include "braid/ops/segment_attention.h"
+#include "braid/parallel/attention/logical_attention.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -185,6 +187,53 @@ TEST(ThinnedPlan, GpusHaveKernelsForAPromptOfOneRank) {
       }
     }
   }
+}
+
+// A cap bends scores before the softmax: importances and states would be others. A layer of three,
+// the one that thins, has a cap in a program that no family makes.
+TEST(ThinnedPlan, CappedScoresAreRefused) {
+  const SequenceLayout tokens = even_zigzag_layout(520, 4);
+  const Topology topology{.devices = 4};
+  ModelShape shape =
+      read_model_shape(fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA));
+  shape.config.layers = 3;
+  shape.config.windows.resize(3);
+  Program program = shape.forward({.capacity = {.token = 520, .sequence = 1, .row = 1},
+                                   .pages = 16,
+                                   .page_size = 64,
+                                   .pages_per_sequence = 16,
+                                   .kv_dtype = DType::bf16,
+                                   .activations = DType::bf16});
+  std::vector<int> attentions;
+  for (int i = 0; i < std::ssize(program.ops); ++i) {
+    if (program.ops[i].def == &ops::kAttention) attentions.push_back(i);
+  }
+  ASSERT_EQ(attentions.size(), 3u);
+  Op& second = program.ops[attentions[1]];
+  const std::string scope = second.scope;
+  auto attrs = second.attrs.as<ops::AttentionAttrs>();
+  attrs.softcap = 50;
+  second.attrs = Attrs::of(attrs);
+  TokenSharding sharding{.mesh = sequence_mesh(SpMode::ring, topology, shape.config.Hq),
+                         .q = tokens,
+                         .kv = tokens,
+                         .levels = key_levels({0.5}, {}, 4)};
+  EXPECT_TRUE(attention_over(program, sharding, attentions[0]).dtype == DType::bf16);
+  const auto refusal = [&] {
+    try {
+      attention_over(program, sharding, attentions[1]);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(), fmt::format("--keep: attention at '{}' caps its scores at 50, wanted none: "
+                                   "leave it out",
+                                   scope));
+  sharding.levels.reset();
+  EXPECT_EQ(refusal(),
+            fmt::format("ring attention at '{}': scores with a cap of 50, wanted none", scope));
 }
 
 TEST(ThinnedPlan, RanksThatShareAKvHeadAreRefused) {

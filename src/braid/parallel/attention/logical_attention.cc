@@ -24,6 +24,11 @@ bool between_attentions(const Program& logical, int index) {
 SequenceAttention exact_attention(const Program& logical, const TokenSharding& tokens,
                                   const Op& op) {
   const auto& attrs = op.attrs.as<ops::AttentionAttrs>();
+  if (attrs.softcap > 0 && tokens.levels) {
+    fail(ErrorCode::kUnsupported,
+         "--keep: attention at '{}' caps its scores at {}, wanted none: leave it out", op.scope,
+         attrs.softcap);
+  }
   if (attrs.softcap > 0 || attrs.head_offset != 0) {
     fail(ErrorCode::kUnsupported, "{} attention at '{}': scores with a cap of {}, wanted none",
          to_string(tokens.mesh.mode), op.scope, attrs.softcap);
