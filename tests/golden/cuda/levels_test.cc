@@ -1,11 +1,11 @@
-// Level attention of a model on GPUs: with all keys it is dense attention, and with fewer it comes
-// nearer to the f64 golden of these sets than dense attention.
+// Level attention of a model on GPUs: with all keys it is dense attention, and with fewer it is as
+// near to the golden of these sets as rounding to bf16 lets it.
 #include <gtest/gtest.h>
 
 #include "braid/engine/loaded_model.h"
 #include "golden/support/forward.h"
 #include "golden/support/level_golden.h"
-#include "golden/support/rounding.h"
+#include "golden/support/level_rounding.h"
 
 namespace braid::golden {
 namespace {
@@ -34,9 +34,8 @@ class CudaLevels : public testing::TestWithParam<int> {
 };
 
 TEST_P(CudaLevels, AllKeysAreDense) {
-  const Golden golden{.columns = levels_.columns, .cases = {levels_.cases[1].logits}};
-  const double tolerance = tolerance_of(loaded_->model, golden);
-  const std::vector<int32_t>& prompt = golden.cases[0].prompt;
+  const std::vector<int32_t>& prompt = levels_.cases[1].logits.prompt;
+  const double tolerance = dense_tolerance(loaded_->model, prompt);
   for (size_t chunk : {prompt.size(), size_t{100}}) {
     const Rows dense = logits(cuda_runner(GetParam()), prompt, chunk);
     for (int ranks : {2, 8, 16}) {
@@ -50,8 +49,9 @@ TEST_P(CudaLevels, AllKeysAreDense) {
   }
 }
 
-// With fewer keys, ranks come nearer to the golden than dense attention does.
-void expect_golden(const LoadedModel& loaded, const LevelGolden& levels, const LevelGoldenCase& c,
+// With fewer keys, ranks are as near to the golden as scalar references that round as GPUs do, and
+// choose keys by rounded scores; dense attention is not. The last row alone hangs on single keys.
+void expect_golden(const Model& model, const LevelGolden& levels, const LevelGoldenCase& c,
                    RunnerConfig ranks) {
   SCOPED_TRACE(c.options.dump());
   const Golden golden{.columns = levels.columns, .cases = {c.logits}};
@@ -59,24 +59,31 @@ void expect_golden(const LoadedModel& loaded, const LevelGolden& levels, const L
   const auto distance = [&](Runner& runner) {
     return distance_of(golden, c.logits, prompt_logits(runner, c.logits.prompt, n));
   };
-  Runner exact(loaded.model, ranks);
+  Runner exact(model, ranks);
   ranks.thinning = {.keep = c.options.at("keep"),
                     .groups = c.options.at("groups"),
                     .importance = parse_importance(c.options.at("importance").get<std::string>()),
                     .drop_queries = c.options.value("drop_queries", false)};
-  Runner thins(loaded.model, ranks);
+  Runner thins(model, ranks);
   const Distance thinned = distance(thins), dense = distance(exact);
-  EXPECT_LT(thinned.inner, dense.inner);
+  const Distance rounded =
+      distance_of(golden, c.logits, rounded_thinned_logits(model, ranks.thinning, c.logits.prompt));
+  // Dropped queries lose all far keys or none where rounding turns their place: one draw of the
+  // references says little.
+  const double bound = ranks.thinning.drop_queries ? dense.inner / 3 : kDraws * rounded.inner;
+  EXPECT_LT(thinned.inner, bound);
+  EXPECT_GT(dense.inner, bound) << "the bound tells nothing";
   EXPECT_LT(thinned.last, dense.last);
   EXPECT_TRUE(thins.approximation());
-  std::printf("%d GPUs%s, %s: inner %.4f, last %.4f; dense %.4f, %.4f\n", ranks.tp,
-              ranks.sp ? " in a ring" : "", c.options.dump().c_str(), thinned.inner, thinned.last,
-              dense.inner, dense.last);
+  std::printf("%s, %d GPUs%s, %s: inner %.4f of %.4f, last %.4f; dense %.4f, %.4f\n",
+              levels.model.c_str(), ranks.tp, ranks.sp ? " in a ring" : "",
+              c.options.dump().c_str(), thinned.inner, bound, thinned.last, dense.inner,
+              dense.last);
 }
 
 TEST_P(CudaLevels, FewerKeysAreTheGoldens) {
   for (const LevelGoldenCase& c : levels_.cases) {
-    expect_golden(*loaded_, levels_, c, cuda_runner(GetParam()));
+    expect_golden(loaded_->model, levels_, c, cuda_runner(GetParam()));
   }
 }
 
@@ -97,7 +104,25 @@ TEST(CudaLevelRings, FewerKeysAreTheGoldens) {
       ring.sp = SequenceParallel{.mode = SpMode::ring};
       ring.schedule = "sequence_parallel";
       ring.links.machines = machines;
-      expect_golden(loaded, levels, c, ring);
+      expect_golden(loaded.model, levels, c, ring);
+    }
+  }
+}
+
+// Queries with biases, norms or other rotations, experts, one KV head: a rank alone, and a ring.
+TEST(CudaLevelFamilies, FewerKeysAreThoseOfEagerAttentionWithTheMasks) {
+  if (const char* why = cannot_run(1)) GTEST_SKIP() << why;
+  for (const LevelGolden& golden : load_eager_level_goldens()) {
+    const Folder folder("cuda_level_families_" + golden.model);
+    golden.write(folder.path());
+    const Model model(folder.path().string());
+    for (const LevelGoldenCase& c : golden.cases) {
+      expect_golden(model, golden, c, cuda_runner());
+      RunnerConfig ring = cuda_runner(c.options.at("ranks"));
+      if (cannot_run(ring.tp)) continue;
+      ring.sp = SequenceParallel{.mode = SpMode::ring};
+      ring.schedule = "sequence_parallel";
+      expect_golden(model, golden, c, ring);
     }
   }
 }

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,9 +91,10 @@ inline Rows prompt_logits(Runner& runner, const std::vector<int32_t>& prompt, si
 }
 
 // The logits of all positions, computed by the ops' scalar references alone. `program` has the
-// prompt's capacity.
-inline Rows reference_logits(const Model& model, const Program& program,
-                             const std::vector<int32_t>& prompt) {
+// prompt's capacity; `more` writes inputs that a batch has not.
+inline Rows reference_logits(
+    const Model& model, const Program& program, const std::vector<int32_t>& prompt,
+    const std::function<void(const Executor&, std::span<const int32_t> pages)>& more = {}) {
   const auto n = std::ssize(prompt);
   cpu::ThreadPool pool(1);
   cpu::KernelTable table(1);
@@ -114,6 +117,7 @@ inline Rows reference_logits(const Model& model, const Program& program,
   BatchCut cut;
   cut.assign(batch, {{0, n}}, "sequential");
   cut.write(executor);
+  if (more) more(executor, pages);
   executor.run(batch.extents());
   Rows rows;
   append_rows(executor.host_output(0, n), rows);

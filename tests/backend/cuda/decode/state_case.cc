@@ -31,9 +31,13 @@ StateCase::StateCase(const StateSpec& spec)
     quantize_row(dtype, x.data(), bytes.data(), spec.head_dim);
     return bytes;
   };
-  for (int64_t i = 0; i < T_ * heads_; ++i) {
+  for (int64_t i = 0; i < (spec.one_query ? 1 : T_) * heads_; ++i) {
     const auto x = row(spec.q);
     q_.insert(q_.end(), x.begin(), x.end());
+  }
+  if (spec.one_query) {
+    const std::vector<std::byte> one = q_;
+    for (int64_t t = 1; t < T_; ++t) q_.insert(q_.end(), one.begin(), one.end());
   }
   const int64_t row_bytes = bytes_of(spec.cache, spec.kv_heads * spec.head_dim);
   k_.assign(static_cast<size_t>(pages_ * spec.page_size * row_bytes), std::byte{0xff});  // NaN

@@ -16,6 +16,7 @@ struct StateSpec {
   float softcap = 0;
   std::vector<Range> keys;  // [T] that each query sees of its sequence
   int64_t sequences = 1;    // query t is of sequence t % sequences
+  bool one_query = false;   // all T have the same numbers
   int64_t page_size = 16;
   bool paged = false;  // keys lie in pages of their sequences, as for run_paged; else anywhere
   uint32_t seed = 1;

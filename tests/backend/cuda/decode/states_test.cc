@@ -2,7 +2,9 @@
 // its form for page tables, and by the plain one.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "backend/cuda/decode/state_case.h"
 #include "braid/base/error.h"
@@ -104,6 +106,74 @@ TEST(States, OverPages) {
       const auto got = c.run_paged(config);
       c.expect_equal(got, want, 1e-2);
       EXPECT_EQ(std::memcmp(got.data(), c.run_paged(config).data(), got.size() * 4), 0);
+    }
+  }
+}
+
+// States of 3,072 keys and of 64 others, as two GPUs that hold them make them, merge to attention
+// over all: the furthest of any head's result, by its length.
+double merged_distance(const std::vector<float>& states, const std::vector<float>& want,
+                       int64_t heads, int64_t D) {
+  const int64_t part = heads * (D + 2);
+  const DeviceBuffer<float> parts(std::vector<float>(states.begin() + part, states.end()));
+  DeviceBuffer<float> out(static_cast<size_t>(heads * D));
+  out.fill(0xff);
+  const auto view = [](const float* of, const Shape& shape) {
+    return make_view(reinterpret_cast<std::byte*>(const_cast<float*>(of)), DType::f32, shape);
+  };
+  merge_states({.states = view(parts.data(), {1, 2, heads, D + 2}),
+                .out = view(out.data(), {1, heads * D}),
+                .parts = 2},
+               {});
+  const std::vector<float> got = out.download();
+  double furthest = 0;
+  for (int64_t h = 0; h < heads; ++h) {
+    const float* whole = want.data() + h * (D + 2);
+    double off = 0, length = 0;
+    for (int64_t d = 0; d < D; ++d) {
+      const double w = double{whole[d]} / whole[D], x = got[static_cast<size_t>(h * D + d)] - w;
+      off += x * x;
+      length += w * w;
+    }
+    const double distance = std::sqrt(off / length);
+    furthest = distance >= furthest ? distance : std::isnan(distance) ? INFINITY : furthest;
+  }
+  return furthest;
+}
+
+TEST(States, OfPartsMergeToTheWhole) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  StateSpec spec{
+      .kv_heads = 3, .keys = {{0, 3136}, {0, 3072}, {3072, 3136}}, .one_query = true, .seed = 9};
+  for (const int64_t D : {64, 128}) {
+    spec.head_dim = D;
+    const int64_t heads = spec.kv_heads * spec.group;
+    const auto check = [&](const StateCase& c, const std::vector<float>& got, double tolerance) {
+      const std::vector<float> want = c.reference();
+      EXPECT_LT(merged_distance(got, want, heads, D), tolerance);
+      // A maximum in base 2 would show.
+      std::vector<float> base2 = got;
+      for (size_t i = static_cast<size_t>(D + 1); i < base2.size(); i += D + 2) {
+        base2[i] *= std::numbers::log2e_v<float>;
+      }
+      EXPECT_GT(merged_distance(base2, want, heads, D), 3e-2);
+    };
+    spec.paged = false;
+    const StateCase c(spec);
+    SCOPED_TRACE(to_string(c.desc()));
+    check(c, c.run(nullptr), 1e-4);
+    prepare_attention_states(c.desc());
+    for (const DecodeConfig& config : candidates(c.desc(), decode_device())) {
+      SCOPED_TRACE(to_string(config));
+      check(c, c.run(&config), 1e-2);
+    }
+    spec.paged = true;
+    const StateCase paged(spec);
+    prepare_paged_states(paged.paged_desc());
+    for (const DecodeConfig& config : candidates(paged.paged_desc(), decode_device())) {
+      SCOPED_TRACE(to_string(config));
+      check(paged, paged.run_paged(config), 1e-2);
     }
   }
 }
