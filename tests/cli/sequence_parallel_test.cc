@@ -201,6 +201,12 @@ TEST_F(SequenceParallelCliTest, LongPromptsNameThePositionsOrTheRoom) {
   EXPECT_THAT(beyond.err, Not(HasSubstr("keys")));
   expect_refused(run + "--ctx 32 -p \"" + text().substr(0, 200) + "\"", 2,
                  "the context holds 32: at most 31 fit with room for an answer; its keys want");
+  // 1,024 bytes a token: 200 in all, and a page of 64 on each rank.
+  std::string ids = "1";
+  for (int i = 1; i < 200; ++i) ids += fmt::format(",{}", i);
+  expect_refused(run + "--ctx 128 --prompt-ids " + ids, 2,
+                 "the prompt has 200 tokens, the context holds 128: at most 127 fit with room for "
+                 "an answer; its keys want 0.2 MB, and each of 2 ranks has room for 0.1 MB");
   expect_refused(run + "--ctx 400000 -p x", 2, "--ctx is 400000, wanted 2 to 512, the model's");
   expect_refused("perplexity -m " + hf() + " --ctx 400000 -f " + file.string(), 2,
                  "--ctx is 400000, wanted 2 to 512, the model's positions");

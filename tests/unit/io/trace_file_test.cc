@@ -64,7 +64,7 @@ int64_t held_bytes() {
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
-// A million lines come through a pipe: no line is kept, and none waits for the last.
+// Ten million lines come through a pipe: no line is kept, and none waits for the last.
 TEST(TraceFile, LongTracesAreStreamed) {
   const test::TempFolder folder;
   const struct {
@@ -72,7 +72,7 @@ TEST(TraceFile, LongTracesAreStreamed) {
     int64_t lines;
   } traces[] = {
       {"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "2024-02-28 23:59:59,10,20\n",
-       1000000},
+       10'000'000},
       {"a.jsonl", "", "{\"timestamp\":5,\"input_length\":600,\"output_length\":2}\n", 100000}};
   for (const auto& trace : traces) {
     SCOPED_TRACE(trace.name);

@@ -115,6 +115,11 @@ TEST(HfConfig, LongModelsHaveTheirSizes) {
   stretch_context(same, 1 << 21);
   EXPECT_EQ(same, glm) << "no dynamic RoPE";
   EXPECT_EQ(shape("glm-4-9b").Hkv, 2);
+  const ModelConfig glm4 = shape("glm-4-9b-0414");
+  EXPECT_EQ(glm4.context, 32768);
+  EXPECT_EQ(glm4.rope.rotary_dim, 64);
+  EXPECT_TRUE(glm4.qkv_bias && !glm4.o_bias);
+  EXPECT_EQ(2 * glm4.layers * glm4.cached_numbers(), 40960);
   const ModelConfig qwen3 = shape("qwen3-4b-instruct-2507"), llama = shape("llama-3.1-8b");
   EXPECT_EQ(qwen3.context, 262144);
   EXPECT_EQ(qwen3.rope.theta, 5e6f);
