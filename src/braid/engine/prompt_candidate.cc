@@ -6,6 +6,9 @@
 #include <numeric>
 
 #include "braid/base/math.h"
+#include "braid/engine/batch_cut.h"
+#include "braid/engine/limits.h"
+#include "braid/engine/strategy_choice.h"
 #include "braid/schedule/strategies/registry.h"
 
 namespace braid {
@@ -123,6 +126,26 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
     }
     made.refused = error.what();
   }
+  return made;
+}
+
+PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
+                                const CostModel& cost) {
+  PromptCandidate made{
+      .division = planner.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
+      .topology = planner.topology()};
+  std::vector<int32_t> pages(ceil_div(cached + tokens, kPageSize));
+  const std::vector<int32_t> ids(tokens);
+  Batch batch(kPageSize);
+  batch.add(ids, cached, pages, 1);
+  StrategyChoice::Strategies strategies;
+  for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
+  StrategyChoice choice(planner, cost, strategies);
+  const auto& strategy = *strategies[choice.choose(batch)];
+  BatchCut cut;
+  const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
+  made.strategy = strategy.name();
+  measure(made, planned, simulate(planned, cut.works(), cost));
   return made;
 }
 

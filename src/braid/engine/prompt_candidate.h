@@ -82,6 +82,11 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
                                   int64_t tokens, int64_t cached, const CostModel& cost,
                                   bool exact = false);
 
+// A step of a sequence that each rank has whole, by the strategy with the least simulated time. The
+// planner has no mesh: its ranks divide weights.
+PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
+                                const CostModel& cost);
+
 // Simulated time of a token of each sequence, with keys in equal parts on the planner's mesh.
 double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,
                      const CostModel& cost);

@@ -151,6 +151,12 @@ size_t PromptChoice::choose(int64_t tokens, int64_t cached,
   return choose_candidate(legal).value();
 }
 
+int64_t PromptChoice::longest() const {
+  int64_t tokens = 0;
+  for (const Priced& p : latest_) tokens = std::max(tokens, p.tokens + p.cached);
+  return tokens;
+}
+
 std::vector<std::string> PromptChoice::explain() const {
   std::vector<std::string> lines;
   for (const Priced& k : latest_) {

@@ -39,6 +39,9 @@ class PromptChoice {
     return *weights_strategies_[way - planners_.size()];
   }
 
+  // Tokens of the longest of the latest prompts, with those before; 0: there was none.
+  int64_t longest() const;
+
   // A line for each of the latest lengths: each candidate's time, or the reason against it.
   std::vector<std::string> explain() const;
 

@@ -116,7 +116,8 @@ class Planning {
     const CostModel cost(profile_, way.topology);
     if (!way.mode) {
       return {1, [=, this](int64_t tokens, int64_t cached, int64_t all) {
-                return batch(planner_of(way.topology, {}, false, all), tokens, cached, cost);
+                return batch_candidate(planner_of(way.topology, {}, false, all), tokens, cached,
+                                       cost);
               }};
     }
     const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
@@ -183,27 +184,6 @@ class Planning {
           between(from, to, static_cast<double>(i - begin) / static_cast<double>(end - begin)));
     }
     if (whole * most < request_.tokens) made.add(simulated(whole));
-    return made;
-  }
-
-  // A step of the undivided sequence, by the strategy with the least time.
-  PromptCandidate batch(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
-                        const CostModel& cost) const {
-    PromptCandidate made{
-        .division = planner.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
-        .topology = planner.topology()};
-    std::vector<int32_t> pages(ceil_div(cached + tokens, kPageSize));
-    const std::vector<int32_t> ids(tokens);
-    Batch batch(kPageSize);
-    batch.add(ids, cached, pages, 1);
-    StrategyChoice::Strategies strategies;
-    for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
-    StrategyChoice choice(planner, cost, strategies);
-    const auto& strategy = *strategies[choice.choose(batch)];
-    BatchCut cut;
-    const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
-    made.strategy = strategy.name();
-    measure(made, planned, simulate(planned, cut.works(), cost));
     return made;
   }
 

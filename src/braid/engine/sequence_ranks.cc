@@ -18,7 +18,8 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
                              const std::optional<KeyLevels>& levels,
                              StrategyChoice::Strategies strategies, World& world,
                              const std::optional<CostModel>& cost)
-    : apart_(sp.apart || keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
+    : model_(model),
+      apart_(sp.apart || keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
       shape_(cache),
       P_(meshes.back().ranks()),
       strategies_(std::move(strategies)),
@@ -185,6 +186,30 @@ void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& p
              fmt::format("{} tokens behind {}: {}", tokens, key.kv.length() - tokens, moves));
 }
 
+std::string SequenceRanks::faster_decode() const {
+  const int64_t keys = choice_->longest();
+  if (keys == 0 || P_ == 1) return "";
+  const double here =
+      apart_ ? apart_seconds(over_ranks(), 1, keys, *cost_)
+             : batch_candidate(on_first_, 1, keys - 1, CostModel(cost_->profile(), Topology{}))
+                   .seconds;
+  double divided = 0;
+  try {
+    const ForwardPlanner weights(model_, shape_, world_.catalogs(P_), over_ranks().topology());
+    divided = batch_candidate(weights, 1, keys - 1, *cost_).seconds;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kUnsupported) {
+      throw;
+    }
+    return "";  // heads do not divide
+  }
+  if (divided >= here) return "";
+  return fmt::format(
+      "a lone answer's token behind {} keys, simulated: {:.3f} ms by {}; divided weights (--tp {}) "
+      "would take {:.3f} ms",
+      keys, 1e3 * here, apart_ ? "keys on all ranks" : "rank 0 alone", P_, 1e3 * divided);
+}
+
 void SequenceRanks::prepare_owners(const Batch& batch) {
   const int64_t size = shape_.page_size;
   for (int32_t slot : batch.slots()) owners_.forget_behind(slot, size);
@@ -262,6 +287,9 @@ std::vector<std::string> SequenceRanks::explain() const {
                             to_string(mesh.degrees))};
   for (const auto* choice : {&choice_, &exact_choice_}) {
     if (*choice) std::ranges::move((*choice)->explain(), std::back_inserter(lines));
+  }
+  if (choice_) {
+    if (std::string line = faster_decode(); !line.empty()) lines.push_back(std::move(line));
   }
   if (apart_) {
     const CacheShape cache = rank_cache(shape_, P_);

@@ -67,8 +67,11 @@ class SequenceRanks : public StepPlanner {
   int64_t pages_end(const Batch& batch) const;  // as PlannedStep has it
   PlannedForward plan_tokens(const ContextKey& key) const;
   void explain_moves(const ContextKey& key, const PlannedForward& planned);
+  // A line if divided weights would decode a lone answer faster in simulation; else nothing.
+  std::string faster_decode() const;
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
+  const MakeForward model_;
   const bool apart_;  // keys_apart(), or SequenceParallel::apart
   const CacheShape shape_;
   const int P_;
