@@ -167,7 +167,7 @@ std::vector<Mesh> over_all(const std::vector<SequenceMesh>& meshes, int ranks) {
       made.push_back(mesh.mesh);
       continue;
     }
-    std::vector<Mesh::Axis> axes{{"part", ceil_div(ranks, mesh.ranks())}};
+    std::vector<Mesh::Axis> axes{{"part", static_cast<int>(ceil_div(ranks, mesh.ranks()))}};
     if (mesh.ranks() != last) made.push_back(Mesh({axes[0], {"world", mesh.ranks()}}));
     last = mesh.ranks();
     std::ranges::copy(mesh.mesh.axes(), std::back_inserter(axes));
