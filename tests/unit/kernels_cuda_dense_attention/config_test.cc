@@ -31,11 +31,16 @@ TEST(DenseAttentionConfig, ByWhatTheCallHas) {
 TEST(DenseAttentionConfig, WideHeadsGoByRows) {
   DenseDesc d{.head_dim = 512, .heads = 1, .kv_heads = 1, .queries = 16384, .keys = 16384};
   EXPECT_EQ(to_string(choose(d)), "4096 rows");
-  // 262,144 keys of f32 scores leave room for 256 queries at a time.
-  d.queries = d.keys = 512 * 512;
-  const DenseConfig config = choose(d);
-  EXPECT_EQ(config.rows, 256);
-  EXPECT_LT(DenseScratch(d, config).bytes, int64_t{1} << 30);
+  // Of 262,144 keys with f32 scores a single rank takes 2,048 queries at a time; of four ranks each
+  // takes fewer, as its other values are fewer.
+  for (const auto& [ranks, rows] : {std::pair{1, 2048}, {2, 1024}, {4, 512}, {8, 256}, {64, 256}}) {
+    d.keys = 512 * 512, d.queries = d.keys / ranks;
+    const DenseConfig config = choose(d);
+    EXPECT_EQ(config.rows, rows) << ranks;
+    EXPECT_LT(DenseScratch(d, config).bytes, (int64_t{7} << 29) / std::min(ranks, 8) + (1 << 29));
+  }
+  d.keys = d.queries = 256 * 256;
+  EXPECT_EQ(choose(d).rows, 2048);
   d.gemm = false;
   EXPECT_EQ(choose(d).kernel, DenseKernel::plain);
   d = {.head_dim = 512, .heads = 1, .kv_heads = 1, .queries = 64, .keys = 64};
