@@ -136,6 +136,16 @@ TEST_F(ApproximateEngine, AllKeysAreExact) {
   }
 }
 
+// On GPUs the sizes of steps that are planned before requests come.
+TEST_F(ApproximateEngine, OthersShareStepsAsLargeAsWithAllKeys) {
+  limits_.scheduler.max_step_tokens = 0;
+  exact_.max_context = 2048;
+  const auto thins = engine(thinned()), exact = engine(exact_);
+  EXPECT_EQ(thins->limits().max_step_tokens, 2048);
+  EXPECT_EQ(thins->limits().most_shared(), 512);
+  EXPECT_EQ(exact->limits().most_shared(), 512);
+}
+
 // Many at once, on one rank, on ranks that divide heads, and on ranks that divide prompts.
 TEST_F(ApproximateEngine, ManyRequestsOfBothKindsAreAnsweredAsAlone) {
   limits_.scheduler.prefix_cache = false;

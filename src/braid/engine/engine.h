@@ -58,8 +58,8 @@ class Engine {
   // ranks keep keys of their own (keys_apart), short prompts go to one rank each and share steps.
   // With config.thinning prompts of as many tokens as the levels' ranks, or longer than own_prompt,
   // are approximate, each in steps of its own; scored prompts and exact requests are not.
-  // The host samples. limits.scheduler.max_step_tokens 0 means 512, with config.sp as
-  // many as complete() gives a Generator.
+  // limits.scheduler.max_step_tokens 0 means 512; with config.sp or config.thinning a prompt alone
+  // has as many as complete() gives a Generator.
   Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits = {});
   // The same for a loaded model.
   Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,

@@ -96,7 +96,7 @@ class Runner {
   // Steps over many sequences that come and go, for a single thread. The runner outlives the queue
   // and computes nothing else meanwhile. Every page of the KV cache takes its memory first, as in
   // back_pages(). On devices that do not divide tokens, plans and captures every step within the
-  // options.
+  // options, except of prompts with thinned keys.
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options);
 
   // The last step's launches, by rank: for people and for traces. `times` need config.on_step. A

@@ -21,4 +21,12 @@ InlineVector<Extents, kMaxMicroBatches> PlannedStep::counts_of(int rank) const {
   return counts;
 }
 
+std::optional<size_t> StepPlanner::size_for(std::span<const StepSize> sizes,
+                                            const Batch& batch) const {
+  if (!has_size(batch)) return {};
+  const Extents& n = batch.extents();
+  const bool decode = n.token == n.sequence && n.row == n.token;
+  return smallest_that_holds(sizes, n.token, n.sequence, n.row, decode);
+}
+
 }  // namespace braid

@@ -63,6 +63,8 @@ class StepPlanner {
   // A loop on the device writes the keys of a sequence into these pages from position `from` on.
   virtual void record_loop(std::span<const int32_t> pages, int64_t from) = 0;
 
+  // The smallest of some sizes whose plan serves the batch; none: prepare() alone does.
+  std::optional<size_t> size_for(std::span<const StepSize> sizes, const Batch& batch) const;
   // A plan in a single micro-batch for steps up to a size, owned by the caller. The strategy is
   // chosen for sequences that fill the size and half of a context of `context` tokens.
   virtual std::shared_ptr<BoundForward> plan_size(const StepSize& size, int64_t context) = 0;
@@ -74,6 +76,10 @@ class StepPlanner {
   virtual std::optional<Approximation> last_approximation() const { return {}; }
   // A line for each choice so far and each kept plan.
   virtual std::vector<std::string> explain() const = 0;
+
+ private:
+  // Whether plan_size() serves the batch, in a size that holds it.
+  virtual bool has_size(const Batch& /*batch*/) const { return true; }
 };
 
 }  // namespace braid

@@ -45,6 +45,7 @@ class TensorRanks : public StepPlanner {
     const std::vector<int32_t> slots;
   };
 
+  bool has_size(const Batch& batch) const override { return !thins(batch); }
   // Whether far keys are thinned: a sequence alone, with a token at least on each of the levels'
   // ranks.
   bool thins(const Batch& batch) const;

@@ -50,7 +50,7 @@ std::unique_ptr<TokenLoop> World::loop(LoopRequest, const BoundForward&, const B
   return nullptr;
 }
 
-std::unique_ptr<StepQueue> World::step_queue(const StepQueueOptions&, const PlanSize&) {
+std::unique_ptr<StepQueue> World::step_queue(const StepQueueOptions&, StepPlanner&) {
   BRAID_CHECK(false, "these ranks sample on the host");
   return nullptr;
 }

@@ -22,7 +22,6 @@ struct BoundForward;
 struct ContextKey;
 struct PlannedForward;
 struct StepQueueOptions;
-struct StepSize;
 class StepPlanner;
 
 struct WorldConfig {
@@ -64,11 +63,10 @@ class World {
   virtual std::unique_ptr<TokenLoop> loop(LoopRequest request, const BoundForward& prompt,
                                           const BoundForward& step, StepPlanner& planner);
 
-  // A queue with tokens sampled on the device. `plan` makes the queue's steps, which outlive the
-  // call but not the world.
-  using PlanSize = std::function<std::shared_ptr<BoundForward>(const StepSize& size)>;
+  // A queue with tokens sampled on the device. `planner`, which outlives the queue, plans sizes of
+  // steps before the first step, and later the batches that have no size.
   virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
-                                                const PlanSize& plan);
+                                                StepPlanner& planner);
   // The same for steps that `runner`, which outlives the queue, plans one by one.
   virtual std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options, Runner& runner);
 

@@ -11,10 +11,13 @@
 namespace braid::cuda {
 
 CudaStepQueue::CudaStepQueue(std::vector<QueueRank> ranks, const StepQueueOptions& options,
-                             const PlanSize& plan)
-    : ranks_(std::move(ranks)), slots_(options.sequences), masked_(options.sequences) {
+                             StepPlanner& planner)
+    : ranks_(std::move(ranks)),
+      planner_(planner),
+      slots_(options.sequences),
+      masked_(options.sequences) {
   const double begin = steady_seconds();
-  make_plans(options, plan);
+  make_plans(options);
   const Executor& executor = *plans_[0].bound->executors[0];
   logits_ = ranks_[0].backend->allocate_staging(options.rows * executor.output(0).cols() * 4);
   try_plans();
@@ -41,18 +44,16 @@ CudaStepQueue::~CudaStepQueue() {
 }
 
 // Largest size first: all plans share the memory of the largest step.
-void CudaStepQueue::make_plans(const StepQueueOptions& options, const PlanSize& plan) {
+void CudaStepQueue::make_plans(const StepQueueOptions& options) {
   constexpr size_t kAtLeast = 2;  // the largest of both kinds hold every step
   int64_t bytes = 0;
   for (const StepSize& size : step_sizes({.sequences = options.sequences,
                               .tokens = options.step_tokens,
                               .rows = options.rows,
                               .ranks = static_cast<int>(ranks_.size())})) {
-    Planned made = planned(plan(size));
+    Planned made = planned(planner_.plan_size(size, options.context));
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      const DeviceScope scope(ranks_[r].backend->device().id);
       Executor& executor = *made.bound->executors[r];
-      ranks_[r].sampler->prepare(executor.output(0).rows());
       Extents one{.token = 1, .sequence = 1, .row = 1, .shard = 1};
       executor.set_counts({&one, 1});
       replay_of(executor).prepare_put(made.hooks[r]);
@@ -70,7 +71,7 @@ void CudaStepQueue::try_plans() {
   const int32_t id = 0, page = 0, slot = -1;
   batch.add({&id, 1}, 0, {&page, 1}, 1);
   for (size_t i = 0; i < plans_.size(); ++i) {
-    put(i, batch, {&slot, 1});
+    put(plans_[i], batch, {&slot, 1});
     for (size_t r = 0; r < ranks_.size(); ++r) {
       replay_of(*plans_[i].bound->executors[r]).finish();
     }
@@ -84,6 +85,8 @@ CudaStepQueue::Planned CudaStepQueue::planned(std::shared_ptr<BoundForward> boun
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Executor& executor = *planned.bound->executors[r];
     const SlotSampler* const sampler = ranks_[r].sampler.get();
+    const DeviceScope scope(ranks_[r].backend->device().id);
+    sampler->prepare(executor.output(0).rows());
     planned.hooks.push_back(
         {.before = [sampler, ids = executor.device_input(inputs::kTokenIds)](
                        const LaunchContext& context) { sampler->begin(ids, context); },
@@ -116,37 +119,51 @@ void CudaStepQueue::allow(int32_t slot, std::span<const uint32_t> mask) {
 }
 
 void CudaStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) {
-  const Extents& n = batch.extents();
-  const bool decode = n.token == n.sequence && n.row == n.token;
-  const auto plan = smallest_that_holds(sizes_, n.token, n.sequence, n.row, decode);
-  BRAID_CHECK(plan, "a step of {} tokens of {} sequences and {} rows: none so large was planned",
-              n.token, n.sequence, n.row);
-  put(*plan, batch, row_slots);
+  left_out_.reset();
+  if (const auto size = planner_.size_for(sizes_, batch)) {
+    return put(plans_[*size], batch, row_slots);
+  }
+  planning_ = true;
+  const PlannedStep step = planner_.prepare(batch);
+  planning_ = false;
+  put(planned(step.bound), step, row_slots);
+  planner_.record();
+  left_out_ = planner_.last_approximation();
 }
 
-void CudaStepQueue::put(size_t plan, const Batch& batch, std::span<const int32_t> row_slots) {
-  const double begin = steady_seconds();
-  const Planned& p = plans_[plan];
+void CudaStepQueue::put(const Planned& plan, const Batch& batch,
+                        std::span<const int32_t> row_slots) {
   cut_.assign(batch, {{0, batch.extents().token}}, "step queue");
-  const auto ranks = static_cast<int>(ranks_.size());
+  put(plan, {plan.bound, &cut_, cut_.works()}, row_slots);
+}
+
+void CudaStepQueue::put(const Planned& plan, const PlannedStep& step,
+                        std::span<const int32_t> row_slots) {
+  const double begin = steady_seconds();
   for (const QueueRank& rank : ranks_) rank.sampler->wait_taken(put_);
   waited_ += steady_seconds() - begin;
+  const auto ranks = static_cast<int>(ranks_.size());
   for (int r = 0; r < ranks; ++r) {
     const size_t i = r;
     const DeviceScope scope(ranks_[i].backend->device().id);
-    Executor& executor = *p.bound->executors[i];
-    cut_.write(executor);
-    Extents counts = cut_.work(0).extents;
-    counts.shard = even_part(counts.token, ranks, r).size();
-    executor.set_counts({&counts, 1});
-    ranks_[i].sampler->write_step(batch.extents().token, row_slots);
+    Executor& executor = *plan.bound->executors[i];
+    step.inputs->write(executor, r);
+    const auto counts = step.counts_of(r);
+    executor.set_counts({counts.begin(), counts.size()});
+    int64_t tokens = 0;
+    for (const Extents& n : counts) tokens += n.token;
+    ranks_[i].sampler->write_step(tokens, row_slots);
+  }
+  // No rank may load a kernel while another rank waits for it.
+  for (size_t r = 0; ranks > 1 && r < ranks_.size(); ++r) {
+    replay_of(*plan.bound->executors[r]).prepare_put(plan.hooks[r]);
   }
   for (size_t r = 0; r < ranks_.size(); ++r) {
-    replay_of(*p.bound->executors[r]).put(p.hooks[r]);
+    replay_of(*plan.bound->executors[r]).put(plan.hooks[r]);
   }
   const bool masked = std::ranges::find(masked_, true) != masked_.end();
   masked_.assign(masked_.size(), false);
-  under_way_.push_back({{row_slots.begin(), row_slots.end()}, plan, begin, masked});
+  under_way_.push_back({{row_slots.begin(), row_slots.end()}, plan.bound, begin, masked});
   ++put_;
 }
 
@@ -164,7 +181,7 @@ EndedStep CudaStepQueue::take() {
   // Without a token the host cannot see a step's end.
   if (!any) {
     if (under_way_.empty()) {
-      replay_of(*plans_[taken_.plan].bound->executors[0]).finish();
+      replay_of(*taken_.bound->executors[0]).finish();
     } else {
       ranks_[0].sampler->wait_taken(put_);
     }
@@ -180,7 +197,7 @@ EndedStep CudaStepQueue::take() {
 
 TensorView CudaStepQueue::device_logits() {
   BRAID_CHECK(under_way_.empty(), "logits of a step behind which another one runs");
-  const Executor& executor = *plans_[taken_.plan].bound->executors[0];
+  const Executor& executor = *taken_.bound->executors[0];
   return slice_rows(executor.output(0), 0, std::ssize(taken_.row_slots));
 }
 

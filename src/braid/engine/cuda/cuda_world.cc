@@ -174,12 +174,12 @@ class CudaWorld : public World {
   }
 
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options,
-                                        const PlanSize& plan) override {
+                                        StepPlanner& planner) override {
     std::vector<cuda::QueueRank> ranks;
     for (const auto& rank : ranks_) {
       ranks.push_back({&rank->cuda_backend(), rank->slot_sampler(options)});
     }
-    return std::make_unique<cuda::CudaStepQueue>(std::move(ranks), options, plan);
+    return std::make_unique<cuda::CudaStepQueue>(std::move(ranks), options, planner);
   }
 
   std::unique_ptr<StepQueue> step_queue(const StepQueueOptions& options, Runner& runner) override {

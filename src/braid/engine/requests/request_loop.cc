@@ -27,7 +27,7 @@ SchedulerConfig with_rows(SchedulerConfig config, bool planned) {
 StepQueueOptions complete(StepQueueOptions options, const SchedulerConfig& config,
                           int64_t vocabulary) {
   options.sequences = config.max_running;
-  options.step_tokens = config.max_step_tokens;
+  options.step_tokens = config.most_shared();
   options.rows = config.max_rows;
   options.context = config.room();
   options.vocabulary = vocabulary;

@@ -269,8 +269,7 @@ void Scheduler::add_prompts(Step& step, Prompts which) {
   std::vector<Entry*> by_left = fresh;
   std::ranges::stable_sort(by_left, {}, [](const Entry* entry) { return entry->left(); });
   std::map<const Entry*, int64_t> chunks;
-  int64_t most = config_.max_step_tokens;
-  if (which == Prompts::shared && config_.shared_tokens > 0) most = config_.shared_tokens;
+  const int64_t most = which == Prompts::shared ? config_.most_shared() : config_.max_step_tokens;
   int64_t left = std::max(most - step.tokens, config_.page_size);
   if (which == Prompts::shared && config_.own_prompt > 0) {
     left = std::min(left, config_.groups * config_.own_prompt);

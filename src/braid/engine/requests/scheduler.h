@@ -38,6 +38,8 @@ struct SchedulerConfig {
   bool approximate_shared = false;  // approximate sequences share pages with each other
   int64_t shared_tokens = 0;        // of a step with other prompts, at most; 0: max_step_tokens
 
+  // Tokens of a step that sequences share, at most.
+  int64_t most_shared() const { return shared_tokens > 0 ? shared_tokens : max_step_tokens; }
   // The most tokens of a sequence.
   int64_t room() const { return std::min(max_context, pages * page_size); }
 };

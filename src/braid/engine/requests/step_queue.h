@@ -15,13 +15,13 @@ struct Step;
 
 // Limits of a StepQueue.
 struct StepQueueOptions {
-  int64_t sequences = 32;  // most sequences in a step, and number of slots
-  int64_t step_tokens = 512;
-  int64_t rows = 96;        // of logits
-  int64_t context = 0;      // tokens per sequence
-  int64_t vocabulary = 0;   // columns of logits
-  int64_t graph_bytes = 0;  // device memory for plans and graphs made before the first step
-  bool on_host = false;     // sample on the host even if the device can sample
+  int64_t sequences = 32;     // most sequences in a step, and number of slots
+  int64_t step_tokens = 512;  // of a step that sequences share
+  int64_t rows = 96;          // of logits
+  int64_t context = 0;        // tokens per sequence
+  int64_t vocabulary = 0;     // columns of logits
+  int64_t graph_bytes = 0;    // device memory for plans and graphs made before the first step
+  bool on_host = false;       // sample on the host even if the device can sample
   std::function<void(const std::string& line)> say;  // progress lines; may be empty
   // Called by the loop's thread as a step ends, with the ranks' time; may be empty.
   std::function<void(const Step& step, double seconds)> on_step;
@@ -83,7 +83,7 @@ class StepQueue {
   virtual TensorView device_logits() = 0;
 
   // Number of plans, graphs and allocations made after the queue's construction: 0 unless a step
-  // exceeded the prepared sizes.
+  // exceeded the prepared sizes, or thinned its keys.
   virtual int64_t late_preparations() const { return 0; }
 };
 

@@ -55,29 +55,22 @@ struct PlannedTimes::Impl {
         context(limits.room()),
         batch(c.cache.page_size) {
     world.keep_plans();
-    if (!c.device.cuda || !meshes.empty() || c.thinning) return;
+    if (!c.device.cuda || !meshes.empty()) return;
     sizes = step_sizes({.sequences = limits.max_running,
-                        .tokens = limits.max_step_tokens,
+                        .tokens = limits.most_shared(),
                         .rows = limits.max_running + limits.max_scored,
                         .ranks = c.tp});
     ahead.resize(sizes.size());
   }
 
-  bool plans_ahead() const { return !sizes.empty(); }
-
   // Seconds of a step by the plan that the queue takes (CudaStepQueue).
-  double of_size() {
-    const Extents& n = batch.extents();
-    const bool decode = n.token == n.sequence && n.row == n.token;
-    const auto i = smallest_that_holds(sizes, n.token, n.sequence, n.row, decode);
-    BRAID_CHECK(i, "a step of {} tokens of {} sequences and {} rows: no plan holds it", n.token,
-                n.sequence, n.row);
-    std::shared_ptr<const BoundForward>& made = ahead[*i];
-    if (!made) made = planner->plan_size(sizes[*i], context);
+  double of_size(size_t i) {
+    std::shared_ptr<const BoundForward>& made = ahead[i];
+    if (!made) made = planner->plan_size(sizes[i], context);
     take(made);
     Work work = batch.work();
-    work.extents.token = sizes[*i].tokens;
-    work.extents.row = sizes[*i].rows;
+    work.extents.token = sizes[i].tokens;
+    work.extents.row = sizes[i].rows;
     work.extents.shard = ceil_div(work.extents.token, int64_t{bound->ranks()});
     return simulate(plan, {&work, 1}, CostModel(config.profile.value(), ranks(bound->ranks())))
         .seconds;
@@ -190,8 +183,8 @@ double PlannedTimes::seconds(std::span<const TimedRow> rows) {
   }
   batch.set_exact(std::ranges::none_of(rows, &TimedRow::approximate));
   double seconds = 0;
-  if (impl_->plans_ahead()) {
-    seconds = impl_->of_size();
+  if (const auto size = impl_->planner->size_for(impl_->sizes, batch)) {
+    seconds = impl_->of_size(*size);
     for (const TimedRow& row : rows) {
       seconds += impl_->attention.beyond(*impl_->config.profile, row.tokens, row.cached);
     }

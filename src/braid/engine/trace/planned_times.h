@@ -13,8 +13,8 @@ class StepPlanner;
 // Prices of a profile for an engine's steps: the engine's planner plans each step with the keys
 // where they lie, and the simulator runs the plan. Nothing is fitted to a run. An engine on GPUs
 // that plans ahead has plans of a few sizes: a step takes the smallest plan that holds it, whose
-// products compute all rows. In others a step waits for the planner, whose time is measured here,
-// and for the binding of a new plan, whose price was measured on a GPU.
+// products compute all rows. Other steps, such as thinned prompts, wait for the planner, whose time
+// is measured here, and for the binding of a new plan, whose price was measured on a GPU.
 class PlannedTimes final : public StepTimes {
  public:
   // Steps within `limits`, the engine's, of a runner with this configuration, which has a profile;

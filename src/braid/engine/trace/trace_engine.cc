@@ -142,10 +142,8 @@ EngineReplay replay_on_engine(Engine& engine, const TraceSource& source, int64_t
   EngineReplay made{.replay = std::move(events.replay),
                     .scheduler = engine.limits(),
                     .approximate = std::move(events.approximate)};
-  // GPUs that sample have two steps under way (CudaStepQueue), unless each step is planned by
-  // itself (SampledStepQueue).
-  const EngineConfig& config = engine.config();
-  if (config.device.cuda && !config.sp && !config.thinning) made.depth = 2;
+  // GPUs that sample have two steps under way (CudaStepQueue).
+  if (engine.config().device.cuda && !engine.config().sp) made.depth = 2;
   made.replay.steps = after.steps - before.steps;
   made.replay.busy = after.step_seconds - before.step_seconds;
   made.replay.prompt_tokens = after.prompt_tokens - before.prompt_tokens;
