@@ -111,23 +111,19 @@ TraceResult simulate(const BenchTraceOptions& o, const TracePolicy& policy) {
 }
 
 TraceResult best_chunk(const BenchTraceOptions& o) {
+  BenchTraceOptions once = o;
+  once.find_rate = false;
   std::optional<TraceResult> best;
+  int64_t taken = 0;
   for (int64_t chunk : kChunks) {
-    BenchTraceOptions once = o;
-    once.find_rate = false;
     TraceResult r = simulate(once, {.kind = TracePolicyKind::chunked, .step_tokens = chunk});
     if (!best || r.summary.all.whole.mean < best->summary.all.whole.mean) {
       best = std::move(r);
-      best->policy = TracePolicy{.kind = TracePolicyKind::chunked, .step_tokens = chunk}.name();
-      best->kept_most = static_cast<double>(chunk);
+      taken = chunk;
     }
   }
-  const auto chunk = static_cast<int64_t>(best->kept_most);
-  best->kept_most = -1;
-  if (o.find_rate) {
-    return simulate(o, {.kind = TracePolicyKind::chunked, .step_tokens = chunk});
-  }
-  return *std::move(best);
+  if (!o.find_rate) return *std::move(best);
+  return simulate(o, {.kind = TracePolicyKind::chunked, .step_tokens = taken});
 }
 
 std::vector<TraceResult> simulate_all(const BenchTraceOptions& o) {
