@@ -63,7 +63,6 @@ TEST(PaidVisits, EachVisiblePairIsInOneVisit) {
   EXPECT_TRUE(got == want);
   ASSERT_EQ(visits.runs.size(), 2u) << "an empty segment scores nothing";
   for (const auto& [run, taken] : slots) EXPECT_EQ(std::ssize(taken), visits.runs[run].tiles);
-  EXPECT_EQ(visits.first_tile, (std::array<int, 4>{0, 3, 6, 6}));
   EXPECT_EQ(visits.logs, 6 * (9 + 4));
   EXPECT_EQ(visits.sums, 6 * (9 * visits.runs[0].tiles + 4 * visits.runs[1].tiles));
   EXPECT_EQ(visits.most_rows, 27);

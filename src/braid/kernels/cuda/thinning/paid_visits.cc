@@ -61,8 +61,6 @@ PaidVisits paid_visits(const ops::PaidKeysAttrs& attrs, std::span<const int64_t>
   for (size_t pair = 0; pair < kMostPaidPairs; ++pair) {
     out.visits.insert(out.visits.end(), visits[pair].begin(), visits[pair].end());
     out.of_pair[pair + 1] = to_int(std::ssize(out.visits));
-    const int64_t tiles = pair < rows.size() ? ceil_div(rows[pair], int64_t{kTileKeys}) : 0;
-    out.first_tile[pair + 1] = out.first_tile[pair] + to_int(tiles);
   }
   return out;
 }

@@ -10,7 +10,7 @@
 // Scoring queries and their keys as the kernel of paid_keys takes both. Pure host code.
 namespace braid::cuda {
 
-constexpr int kTileKeys = 64;      // rows of k that a CTA scores
+constexpr int kTileKeys = 64;      // rows of k that a warp scores
 constexpr int kMostPaidPairs = 3;  // own, thinned and pulled keys
 
 // A Q segment, with its place in sums and logs.
@@ -32,11 +32,10 @@ struct ScoringVisit {
 
 struct PaidVisits {
   std::vector<ScoringRun> runs;
-  std::vector<ScoringVisit> visits;                  // by pair, each pair's in the order of runs
-  std::array<int, kMostPaidPairs + 1> of_pair{};     // a pair's first visit; then the end
-  std::array<int, kMostPaidPairs + 1> first_tile{};  // likewise of k's tiles, whoever sees them
-  int64_t sums = 0, logs = 0;                        // elements
-  int64_t most_rows = 0;                             // queries * group of the longest run
+  std::vector<ScoringVisit> visits;               // by pair, each pair's in the order of runs
+  std::array<int, kMostPaidPairs + 1> of_pair{};  // a pair's first visit; then the end
+  int64_t sums = 0, logs = 0;                     // elements
+  int64_t most_rows = 0;                          // queries * group of the longest run
 };
 
 // `rows`: of each pair's k. Fails with kUnsupported on windows, dual chunks, cut groups and more

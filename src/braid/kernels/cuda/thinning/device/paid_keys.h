@@ -6,7 +6,7 @@
 
 namespace braid::cuda {
 
-// The op paid_keys: sums in f32 in the order of the query segments, the same bits every time.
+// The op paid_keys: products as those of thin_keys, sums in f32 in a fixed order.
 struct PaidKeysParams {
   TensorView q;                                    // f32, bf16 or f16 [1, n, Hq, D], D at most 256
   std::array<TensorView, kMostPaidPairs> k, paid;  // as q [1, m, Hkv, D]; f32 [1, m, Hkv, 1]

@@ -10,6 +10,7 @@
 #include "braid/backend/cuda/handles.h"
 #include "braid/base/error.h"
 #include "braid/base/math.h"
+#include "braid/kernels/cuda/thinning/device/importance.cuh"
 #include "braid/kernels/cuda/thinning/device/score_forms.cuh"
 
 namespace braid::cuda {
@@ -134,6 +135,7 @@ ThinArgs args_of(const ThinKeysParams& p, const Layout& l) {
                 .rows = l.rows,
                 .tiles = l.tiles,
                 .scale = attrs.scale,
+                .inverse = inverse_of(static_cast<int>(attrs.group)),
                 .sums = reinterpret_cast<float2*>(p.workspace + l.sums),
                 .logs = reinterpret_cast<float*>(p.workspace + l.logs),
                 .keys = reinterpret_cast<uint32_t*>(p.workspace + l.keys),
@@ -184,7 +186,7 @@ int64_t thin_keys_workspace(const ops::ThinKeysAttrs& attrs, int64_t kv_heads) {
 void prepare_thin_keys(const ops::ThinKeysAttrs& attrs, DType dtype, int64_t kv_heads, int64_t D,
                        std::byte* workspace) {
   with_form(dtype, D, [&]<class T, class Tensor>(T, Tensor) {
-    const size_t bytes = score_bytes(static_cast<int>(D), sizeof(T));
+    const size_t bytes = ScoreForm<T, Tensor::value>::bytes(static_cast<int>(D));
     allow_shared_memory(score_kernel<T, Tensor::value, false>, bytes);
     allow_shared_memory(score_kernel<T, Tensor::value, true>, bytes);
   });
@@ -213,14 +215,15 @@ void thin_keys(const ThinKeysParams& p, LaunchContext context) {
   const auto heads = static_cast<unsigned>(args.heads), parts = static_cast<unsigned>(args.parts);
   const auto warps = static_cast<unsigned>(ceil_div(args.rows, kThreads / 32));
   with_form(p.q.dtype, args.D, [&]<class T, class Tensor>(T, Tensor) {
-    const dim3 grid(static_cast<unsigned>(args.tiles), heads, parts);
-    const size_t bytes = score_bytes(args.D, sizeof(T));
+    using Form = ScoreForm<T, Tensor::value>;
+    const dim3 grid(static_cast<unsigned>(ceil_div(args.tiles, Form::kTiles)), heads, parts);
+    const size_t bytes = Form::bytes(args.D);
     if (warps > 0) {
-      launch_kernel(context, score_kernel<T, Tensor::value, false>, grid, kScoreThreads, bytes,
+      launch_kernel(context, score_kernel<T, Tensor::value, false>, grid, Form::kThreads, bytes,
                     args);
       launch_kernel(context, logs_kernel, dim3(warps, heads, parts), kThreads, 0, args);
     }
-    launch_kernel(context, score_kernel<T, Tensor::value, true>, grid, kScoreThreads, bytes, args);
+    launch_kernel(context, score_kernel<T, Tensor::value, true>, grid, Form::kThreads, bytes, args);
   });
   check_cuda(Layout::sort_items(layout, p.workspace + layout.sort, args.keys, args.sorted,
                                 args.places, args.order, context.stream),

@@ -7,7 +7,7 @@
 namespace braid::cuda {
 
 // The op thin_keys. Scores are products of tensor cores where q and k are bf16 or f16 and D is a
-// multiple of 16, else sums in f32. Importances are f32 sums in a fixed order: equal inputs give
+// multiple of 8, else sums in f32. Importances are f32 sums in a fixed order: equal inputs give
 // equal bits. Parts are at most kMostThinnedParts: those of a prompt over 16 ranks.
 struct ThinKeysParams {
   TensorView q;               // f32, bf16 or f16 [1, n, Hq, D], D at most 256
