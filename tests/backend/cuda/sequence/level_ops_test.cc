@@ -12,11 +12,8 @@ struct Heads {
   DType dtype;
   int64_t kv, group, D;
 };
-const Heads kHeads[] = {{DType::bf16, 2, 4, 128},
-                        {DType::bf16, 1, 1, 64},
-                        {DType::f16, 3, 2, 96},
-                        {DType::bf16, 2, 3, 20},
-                        {DType::f32, 2, 2, 64}};
+const Heads kHeads[] = {{DType::bf16, 2, 4, 128}, {DType::bf16, 1, 1, 64}, {DType::f16, 3, 2, 96},
+                        {DType::bf16, 1, 7, 40},  {DType::bf16, 2, 3, 20}, {DType::f32, 2, 2, 64}};
 
 // Queries that see whole segments, parts of segments, or nothing; keys that several see, or nobody.
 ops::PaidKeysAttrs paid_attrs(const Heads& h) {

@@ -214,6 +214,7 @@ std::vector<Case> cases() {
        .D = 20,
        .parts = {{.rows = 130, .keep = 64, .sinks = 2},
                  {.q_row = 130, .k_row = 130, .rows = 7, .keep = 5}}},
+      {.group = 5, .D = 40, .parts = {{.rows = 257, .keep = 129, .sinks = 4}}},
       {.D = 24, .parts = {{.rows = 90, .keep = 30}}, .scoring = 1, .recent = 0},
       {.parts = {{.rows = 40, .keep = 20, .sinks = 3}}, .scoring = 500, .recent = 100},
       {.heads = 2,
