@@ -4,6 +4,7 @@
 
   tools/level_accuracy.py MODEL.gguf --text FILE --tokens 1024,4096 [--keep 0.5,0.25]
       [--importance own,probe,previous,random,best] [--ranks 4] [--levels 4] [--braid braid]
+      [--device cpu|cuda]
 
 A computation of its own in f32: ranks' parts, rings, and the order of keys follow the docs, no code
 is shared with the engine. For each length two texts are computed: the first tokens of FILE, and
@@ -28,17 +29,18 @@ from gguf import GGUFReader, dequantize
 
 SCORING, PROBES, SINKS, RECENT = 32, 64, 4, 16
 ROWS = 512  # of logits at a time
-BLOCK = 64  # rows of scores at a time
+SCORES = {"cpu": 1 << 18, "cuda": 1 << 27}  # at a time: a core's cache, a part of a GPU's memory
 
 
 class Model:
-    def __init__(self, path):
+    def __init__(self, path, device):
         reader = GGUFReader(path)
         field = lambda name: reader.fields[f"llama.{name}"].contents()
         self.layers = field("block_count")
         self.heads, self.kv_heads = field("attention.head_count"), field("attention.head_count_kv")
         self.eps, self.base = field("attention.layer_norm_rms_epsilon"), field("rope.freq_base")
-        self.w = {t.name: torch.tensor(dequantize(t.data, t.tensor_type)) for t in reader.tensors}
+        self.w = {t.name: torch.tensor(dequantize(t.data, t.tensor_type), device=device)
+                  for t in reader.tensors}
         self.D = self.w["blk.0.attn_q.weight"].shape[0] // self.heads
         self.head = self.w.get("output.weight", self.w["token_embd.weight"])
 
@@ -47,8 +49,9 @@ class Model:
 
     def rotate(self, x):
         """GGUF's Llama turns neighbours: x [T, heads, D]."""
-        angle = torch.arange(len(x), dtype=torch.float64)[:, None] * self.base ** (
-            -torch.arange(0, self.D, 2, dtype=torch.float64) / self.D)
+        steps = torch.arange(0, self.D, 2, dtype=torch.float64, device=x.device)
+        places = torch.arange(len(x), dtype=torch.float64, device=x.device)
+        angle = places[:, None] * self.base ** (-steps / self.D)
         cos, sin = angle.cos().float()[:, None], angle.sin().float()[:, None]
         a, b = x[..., 0::2], x[..., 1::2]
         return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
@@ -97,7 +100,7 @@ class Parts:
 
 
 class Attended:
-    """Attention of rows over some keys: o [heads, rows, D] and log sums [heads, rows, 1]."""
+    """Attention of rows over some keys: o [kv_heads, rows, group, D], log sums [.., 1]."""
 
     def __init__(self, o, total):
         self.o, self.total = o, total
@@ -110,40 +113,53 @@ class Attended:
 
 
 def blocks(q, k, causal):
-    """Scores of a few rows at a time, which caches hold; `causal`: row i sees keys 0 to i."""
-    for at in range(0, q.shape[1], BLOCK):
-        rows = q[:, at:at + BLOCK]
-        end = at + rows.shape[1] if causal else len(k)
-        s = rows @ k[:end].T * q.shape[-1]**-0.5
+    """Scores [kv_heads, rows * group, keys] of a few rows at a time; `causal`: row i sees keys 0 to
+    i."""
+    (H, n, group, D), keys = q.shape, k.shape[1]
+    step = max(8, SCORES[q.device.type] // (H * group * keys))
+    for at in range(0, n, step):
+        rows = q[:, at:at + step]
+        count = rows.shape[1]
+        end = at + count if causal else keys
+        s = torch.bmm(rows.flatten(1, 2), k[:, :end].transpose(1, 2)).mul_(D**-0.5)
         if causal:
-            n = rows.shape[1]
-            s[:, :, at:].masked_fill_(torch.ones(n, n, dtype=torch.bool).triu_(1), -math.inf)
-        yield at, end, s
+            later = torch.ones(count, count, dtype=torch.bool, device=q.device).triu_(1)
+            s.view(H, count, group, end)[..., at:].masked_fill_(later[:, None], -math.inf)
+        yield slice(at, at + count), end, s
 
 
 def attended(q, k, v, causal):
-    outs, totals = [], []
-    for _, end, s in blocks(q, k, causal):
+    o, total = torch.empty_like(q), torch.empty_like(q[..., :1])
+    for rows, end, s in blocks(q, k, causal):
         most = s.amax(-1, keepdim=True)
-        s.sub_(most).exp_()
-        total = s.sum(-1, keepdim=True)
-        outs.append(s @ v[:end] / total)
-        totals.append(most + total.log())
-    return Attended(torch.cat(outs, 1), torch.cat(totals, 1))
+        sums = s.sub_(most).exp_().sum(-1, keepdim=True)
+        o[:, rows] = (torch.bmm(s, v[:, :end]) / sums).view_as(o[:, rows])
+        total[:, rows] = (most + sums.log()).view_as(total[:, rows])
+    return Attended(o, total)
 
 
 def with_far(own, q, k, v, far):
-    """Attention over own keys, joined with that of the same rows over far keys, if there are any."""
-    k, v = k[far], v[far]
-    return own.beside(attended(q, k, v, False)) if len(k) else own
+    """Attention over own keys, joined with that of the same rows over far keys, if any."""
+    return own.beside(attended(q, of(k, far), of(v, far), False)) if far.shape[1] else own
+
+
+def of(x, keys):
+    """Rows of x [kv_heads, T, D] by each head's keys [kv_heads, n]."""
+    return x.gather(1, keys[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def paid(q, k, total, causal):
-    """What rows, with log sums over all of their keys, pay to each of these keys: [keys]."""
-    sums = torch.zeros(len(k))
-    for at, end, s in blocks(q, k, causal):
-        sums[:end] += s.sub_(total[:, at:at + BLOCK]).exp_().sum((0, 1))
+    """What rows, with log sums over all their keys, pay to each of these keys: [kv_heads, keys]."""
+    sums = torch.zeros(k.shape[:2], device=k.device)
+    for rows, end, s in blocks(q, k, causal):
+        s.sub_(total[:, rows].flatten(1, 2)).exp_()
+        sums[:, :end] += s.sum(1)
     return sums
+
+
+def by_group(q, k):
+    """q [heads, T, D] as [kv_heads, T, group, D]."""
+    return q.unflatten(0, (len(k), -1)).transpose(1, 2).contiguous()
 
 
 class Thinned:
@@ -156,80 +172,91 @@ class Thinned:
         self.dropped = self.error = self.rows = self.pairs = self.all_pairs = 0.0
 
     def mean_paid(self, q, k, rows, begin=0):
-        """What keys from `begin` on are paid by the rows that see them: [T - begin]."""
+        """What keys from `begin` on are paid by the rows that see them: [kv_heads, T - begin]."""
         end = rows.stop
-        s = q[:, rows.start:end] @ k[begin:end].T * self.model.D**-0.5
-        later = torch.arange(begin, end)[None, :] > torch.arange(rows.start, end)[:, None]
-        sums = s.masked_fill_(later, -math.inf).softmax(-1).sum((0, 1))
-        seen = len(rows) - (torch.arange(len(sums)) + begin - rows.start).clamp(min=0)
-        return sums / seen
+        at = torch.arange(begin, end, device=k.device)
+        s = torch.einsum("htgd,hkd->htgk", q[:, rows.start:end], k[:, begin:end])
+        later = at > torch.arange(rows.start, end, device=k.device)[:, None]
+        s = (s * self.model.D**-0.5).masked_fill_(later[:, None], -math.inf)
+        return s.softmax(-1).sum((1, 2)) / (len(rows) - (at - rows.start).clamp(min=0))
 
-    def scores(self, h, q, k, v):
-        T, parts = k.shape[0], self.parts.ranges
+    def scores(self, q, k, v, own):
+        """Importances [kv_heads, T], and dense attention of each part where it was needed."""
+        H, T, _ = k.shape
+        parts = self.parts.ranges
         if self.importance == "random":
-            return torch.rand(T, generator=self.random)
+            return torch.stack([torch.rand(T, generator=self.random) for _ in range(H)]).to(k), None
         if self.importance == "own":
             return torch.cat([self.mean_paid(q, k, range(max(p.start, p.stop - SCORING), p.stop),
-                                             p.start) for p in parts])
+                                             p.start) for p in parts], 1), None
         if self.importance == "probe":
-            return self.mean_paid(q, k, range(T - min(PROBES, T), T))
+            return self.mean_paid(q, k, range(T - min(PROBES, T), T)), None
         if self.importance == "previous":
-            return self.before[h]
-        far = torch.zeros(T)  # best: what queries of later parts pay
-        for p in parts[1:]:
-            rows, early = q[:, p.start:p.stop], slice(0, p.start)
-            own = attended(rows, k[p.start:p.stop], v[p.start:p.stop], True)
-            every = with_far(own, rows, k, v, early)
-            far[early] += paid(rows, k[early], every.total, False)
-        return far
+            return self.before, None
+        far, dense = torch.zeros(H, T, device=k.device), []  # best: what queries of later parts pay
+        for i, p in enumerate(parts):
+            rows = q[:, p.start:p.stop]
+            dense.append(own[i])
+            if i > 0:
+                early = slice(0, p.start)
+                dense[i] = own[i].beside(attended(rows, k[:, early], v[:, early], False))
+                far[:, early] += paid(rows, k[:, early], dense[i].total, False)
+        return far, dense
 
     def order(self, scores):
-        """Keys of each part in their order."""
+        """Keys of each part in their order: [kv_heads, rows]."""
         orders = []
         for i, p in enumerate(self.parts.ranges):
-            s = scores[p.start:p.stop].double().clone()
+            s = scores[:, p.start:p.stop].double().clone()
             recent = min(RECENT, len(p))
-            s[len(p) - recent:] = 1e6 + torch.arange(recent)
+            s[:, len(p) - recent:] = 1e6 + torch.arange(recent, device=s.device)
             if i == 0:
-                s[:SINKS] = 2e6 - torch.arange(min(SINKS, len(p)))
-            orders.append(p.start + torch.argsort(s, descending=True, stable=True))
+                s[:, :SINKS] = 2e6 - torch.arange(min(SINKS, len(p)), device=s.device)
+            orders.append(p.start + torch.argsort(s, dim=1, descending=True, stable=True))
         return orders
 
     def __call__(self, layer, q, k, v):
         thin = 0 < layer < self.model.layers - 1
-        group = self.model.heads // self.model.kv_heads
-        out, sums = torch.empty_like(q), torch.zeros(len(k), k.shape[1])
-        for h in range(len(k)):
-            heads = slice(h * group, (h + 1) * group)
-            orders = self.order(self.scores(h, q[heads], k[h], v[h])) if thin else None
-            for i, p in enumerate(self.parts.ranges):
-                rows, here = q[heads, p.start:p.stop], slice(p.start, p.stop)
-                own = attended(rows, k[h, here], v[h, here], True)
-                far = torch.arange(p.start)
-                if thin and i > 0:
-                    far = torch.cat([orders[j][:self.parts.kept(i, j)] for j in range(i)])
-                a = with_far(own, rows, k[h], v[h], far)
-                if thin and self.measure:
-                    every = with_far(own, rows, k[h], v[h], slice(0, p.start))
-                    self.dropped += (1 - (a.total - every.total).exp()).sum().item()
-                    self.error += ((a.o - every.o).norm(dim=-1) / every.o.norm(dim=-1)).sum().item()
-                    self.rows += every.total.numel()
-                    half = len(p) * (len(p) + 1) / 2
-                    self.pairs += half + len(p) * len(far)
-                    self.all_pairs += half + len(p) * p.start
-                out[heads, here] = a.o
-                if self.importance == "previous":
-                    sums[h, here] += paid(rows, k[h, here], a.total, True)
-                    sums[h, far] += paid(rows, k[h, far], a.total, False)
-        self.before = sums / torch.arange(k.shape[1], 0, -1)
-        return out
+        q = by_group(q, k)
+        ranges = self.parts.ranges
+        rows = [q[:, p.start:p.stop] for p in ranges]
+        own = [attended(r, k[:, p.start:p.stop], v[:, p.start:p.stop], True)
+               for r, p in zip(rows, ranges)]
+        if thin:
+            scores, whole = self.scores(q, k, v, own)
+            orders = self.order(scores)
+        out, sums = torch.empty_like(q), torch.zeros(k.shape[:2], device=k.device)
+        for i, p in enumerate(ranges):
+            far = torch.arange(p.start, device=k.device).expand(len(k), -1)
+            if thin and i > 0:
+                far = torch.cat([orders[j][:, :self.parts.kept(i, j)] for j in range(i)], 1)
+            a = with_far(own[i], rows[i], k, v, far)
+            if thin and self.measure:
+                if whole:
+                    every = whole[i]
+                else:
+                    left = [orders[j][:, self.parts.kept(i, j):] for j in range(i)]
+                    every = with_far(a, rows[i], k, v, torch.cat(left, 1)) if left else a
+                self.measured(p, a, every, far.shape[1])
+            out[:, p.start:p.stop] = a.o
+            if self.importance == "previous":
+                sums[:, p.start:p.stop] += paid(rows[i], k[:, p.start:p.stop], a.total, True)
+                if far.shape[1]:
+                    sums.scatter_add_(1, far, paid(rows[i], of(k, far), a.total, False))
+        self.before = sums / torch.arange(k.shape[1], 0, -1, device=k.device)
+        return out.transpose(1, 2).flatten(0, 1)
+
+    def measured(self, part, a, every, far):
+        self.dropped += (1 - (a.total - every.total).exp()).sum().item()
+        self.error += ((a.o - every.o).norm(dim=-1) / every.o.norm(dim=-1)).sum().item()
+        self.rows += every.total.numel()
+        half = len(part) * (len(part) + 1) / 2
+        self.pairs += half + len(part) * far
+        self.all_pairs += half + len(part) * part.start
 
 
 def dense(layer, q, k, v):
-    group = len(q) // len(k)
-    return torch.nn.functional.scaled_dot_product_attention(
-        q[None], k.repeat_interleave(group, 0)[None], v.repeat_interleave(group, 0)[None],
-        is_causal=True)[0]
+    return attended(by_group(q, k), k, v, True).o.transpose(1, 2).flatten(0, 1)
 
 
 def perplexity(logits, ids, first):
@@ -263,14 +290,17 @@ def main():
     parser.add_argument("--importance", default="own,probe,previous,random,best")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--braid", default="braid", help="tokenizes")
+    parser.add_argument("--device", default="cpu", choices=list(SCORES))
     args = parser.parse_args()
+    torch.set_float32_matmul_precision("highest")  # no TF32
     torch.set_grad_enabled(False)
     with open(args.text) as file:
         text = file.read()
     ids = torch.tensor(json.loads(subprocess.run(
         [args.braid, "tokenize", "-m", args.model, "--json"], input=text, text=True, check=True,
         stdout=subprocess.PIPE).stdout))
-    model = Model(args.model)
+    ids = ids.to(args.device)
+    model = Model(args.model, args.device)
     groups = [int(g) for g in args.levels.split(",")] if args.levels else []
     print("| tokens | keep | importance | pairs | dropped | error | KL | top-1 | other | copy |")
     print("|--:|:--|:--|--:|--:|--:|--:|--:|--:|--:|")
