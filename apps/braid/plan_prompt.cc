@@ -1,14 +1,18 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "braid/approximation_report.h"
 #include "braid/base/math.h"
 #include "braid/commands.h"
 #include "braid/engine/prompt_plan.h"
 #include "braid/job_options.h"
+#include "braid/level_options.h"
 #include "braid/model_option.h"
 #include "braid/options.h"
 #include "braid/table.h"
@@ -19,6 +23,7 @@ namespace {
 
 struct PromptOptions {
   PromptRequest request;
+  LevelOptions levels;
   std::vector<int64_t> tokens = {4096, 32768, 131072};
   bool explain = false;
   bool json = false;
@@ -63,21 +68,34 @@ std::string steps(const PromptCandidate& c) {
                                             : fmt::format("{} x {}", c.steps, c.rank_tokens);
 }
 
-// `note`: "taken", or why not.
+// "taken; least ms a token; approximate, 61.5% of its pairs", or a reason against the candidate.
+std::string note_of(const PromptPlan& plan, const PromptCandidate& c) {
+  if (!c.refused.empty()) return c.refused;
+  std::vector<std::string> notes;
+  if (&c == &plan.taken()) notes.emplace_back("taken");
+  if (&c == &plan.decodes_fastest()) notes.emplace_back("least ms a token");
+  if (const auto made = plan.approximation(c)) {
+    notes.push_back(
+        fmt::format("approximate, {:.1f}% of its pairs", 100 * made->shares.pair_share()));
+  }
+  return fmt::format("{}", fmt::join(notes, "; "));
+}
+
 std::string row(const std::vector<TableColumn>& columns, const PromptPlan& plan, int64_t tokens,
-                const PromptCandidate& c, const std::string& note) {
+                const PromptCandidate& c) {
   const double one = plan.candidates[0].seconds;
   const bool known = c.seconds > 0;
   return table_row(
-      columns, {std::to_string(tokens), ranks_of(c.topology), c.name(), known ? steps(c) : "-",
-                known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
-                known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
-                known ? gb(c.bytes.all()) : "-", known ? gb(c.bytes.weights) : "-",
-                known ? gb(c.bytes.keys) : "-",
-                known ? fmt::format("{:.0f}", 1e-3 * c.bytes.activations /
-                                                  static_cast<double>(rank_tokens(c, tokens)))
-                      : "-",
-                c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note});
+      columns,
+      {std::to_string(tokens), ranks_of(c.topology), c.name(), known ? steps(c) : "-",
+       known ? fmt::format("{:.3f}", 1e3 * c.seconds) : "-",
+       known && one > 0 ? fmt::format("{:.2f}x", one / c.seconds) : "-",
+       known ? gb(c.bytes.all()) : "-", known ? gb(c.bytes.weights) : "-",
+       known ? gb(c.bytes.keys) : "-",
+       known ? fmt::format("{:.0f}",
+                           1e-3 * c.bytes.activations / static_cast<double>(rank_tokens(c, tokens)))
+             : "-",
+       c.token_seconds > 0 ? fmt::format("{:.3f}", 1e3 * c.token_seconds) : "-", note_of(plan, c)});
 }
 
 nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
@@ -100,6 +118,7 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
       rows.back()["machines"] = sizes_of(c.topology);
       rows.back()["rack_bytes"] = std::llround(c.rack_bytes);
     }
+    add_approximation(rows.back(), plan.approximation(c));
     if (!c.refused.empty()) rows.back()["refused"] = c.refused;
   }
   return {{"tokens", tokens}, {"candidates", std::move(rows)}};
@@ -108,7 +127,7 @@ nlohmann::ordered_json to_json(const PromptPlan& plan, int64_t tokens) {
 void plan_prompts(const PromptOptions& o) {
   nlohmann::ordered_json report = nlohmann::ordered_json::array();
   const std::vector<TableColumn> columns = columns_for(parse_topology(o.request.machines));
-  if (!o.json) print(table_head(columns));
+  bool begun = false;  // a refused request prints nothing
   for (int64_t tokens : o.tokens) {
     PromptRequest request = o.request;
     request.tokens = tokens;
@@ -117,12 +136,10 @@ void plan_prompts(const PromptOptions& o) {
       report.push_back(to_json(plan, tokens));
       continue;
     }
+    if (!std::exchange(begun, true)) print(table_head(columns));
     for (const PromptCandidate& c : plan.candidates) {
       const bool taken = &c == &plan.taken(), decodes = &c == &plan.decodes_fastest();
-      const std::string note =
-          fmt::format("{}{}{}", taken ? "taken" : c.refused, taken && decodes ? "; " : "",
-                      decodes ? "least ms a token" : "");
-      if (taken || decodes || o.explain) print(row(columns, plan, tokens, c, note));
+      if (taken || decodes || o.explain) print(row(columns, plan, tokens, c));
     }
   }
   if (o.json) print(json_text(report, 2) + "\n");
@@ -149,16 +166,19 @@ void add_plan_prompt(CLI::App& plan) {
       ->capture_default_str();
   command->add_option("--profile", o->request.profile, "of the device: a name or a .json file")
       ->capture_default_str();
+  o->levels.add_to(*command, "every candidate has the parts of the last group's ranks");
   command->add_flag("--explain", o->explain, "list every candidate, and why it is not taken");
   command->add_flag("--json", o->json, "print every candidate as JSON");
   command->footer(
       "Example:\n"
       "  braid plan prompt --config configs/llama-3-8b-1m.json --machines 1x8 --tokens "
-      "2048,131072");
+      "2048,131072\n"
+      "  braid plan prompt --config configs/llama-3-8b-1m.json --machines 1x4 --keep 0.5");
   command->callback([o, model] {
     if (!is_first_process()) return;  // of a job: all would print the same
     model->rest(0);
     if (model->named()) o->request.model = model->path();
+    o->request.thinning = o->levels.request();
     plan_prompts(*o);
   });
 }

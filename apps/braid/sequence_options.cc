@@ -1,6 +1,5 @@
 #include "braid/sequence_options.h"
 
-#include "braid/number_list.h"
 #include "braid/options.h"
 
 namespace braid::app {
@@ -47,32 +46,7 @@ void SequenceOptions::add_to(CLI::App& command) {
           "emulated")
       ->group(kEmulation);
   degrees_.add_to(command, "with --sp: ");
-  command
-      .add_option("--keep", keep_,
-                  "approximate: the share of a prompt's far keys that attention reads, by level: "
-                  "0.5,0.25; with --sp ring or auto those of far ranks")
-      ->type_name(kNumbers)
-      ->group(kRanks);
-  command
-      .add_option(
-          "--levels", levels_,
-          "with --keep: ranks of the group of each level, near ones first: 2,8 (default: one "
-          "level; for several shares a machine, a rack, all; without --sp a prompt has the parts "
-          "of the last group's ranks, or of 8)")
-      ->type_name(kNumbers)
-      ->group(kRanks);
-  command
-      .add_option(
-          "--importance", importance_,
-          "with --keep: which queries choose keys: own (the last of the keys' part; pages stay "
-          "shared, perplexity is honest), probe (the prompt's last; finds what a question at the "
-          "end asks for) or previous (all parts' last, in the layer before)")
-      ->capture_default_str()
-      ->group(kRanks);
-  command
-      .add_flag("--drop-queries", drop_queries_,
-                "with --keep: tokens whose keys are left out see no far keys either")
-      ->group(kRanks);
+  levels_.add_to(command, "without --sp a prompt has the parts of the last group's ranks, or of 8");
 }
 
 SequenceRequest SequenceOptions::request() const {
@@ -86,15 +60,7 @@ SequenceRequest SequenceOptions::request() const {
                           .tp_named = command_->count("--tp") > 0,
                           .schedule_named = command_->count("--schedule") > 0};
   if (command_->count("--ranks") > 0) request.ranks = ranks_;
-  for (const char* name : {"--levels", "--importance", "--drop-queries"}) {
-    if (command_->count(name) == 0 || !keep_.empty()) continue;
-    fail(ErrorCode::kInvalidArgument, "{} goes with --keep, which says what each level reads",
-         name);
-  }
-  request.thinning = {.keep = parse_numbers<double>("--keep", keep_),
-                      .groups = parse_numbers<int>("--levels", levels_),
-                      .importance = parse_importance(importance_),
-                      .drop_queries = drop_queries_};
+  request.thinning = levels_.request();
   if (!mode_.empty()) request.degrees = degrees_.request();
   return request;
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "braid/engine/sequence_request.h"
+#include "braid/level_options.h"
 
 namespace braid::app {
 
@@ -32,9 +33,7 @@ class SequenceOptions {
   int ranks_ = 0;
   std::string machines_;
   DegreeOptions degrees_;
-  std::string keep_, levels_;
-  std::string importance_ = "own";
-  bool drop_queries_ = false;
+  LevelOptions levels_;
   const CLI::App* command_ = nullptr;  // says which were given
 };
 

@@ -175,6 +175,15 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   expect_refused(ring + "--ranks 2 --keep half", 2, "'half' is not a number");
   expect_refused(ring + "--ranks 4 --keep 0.5 --levels 2,4x", 2, "'4x' is not a number");
   expect_refused(ring + "--ranks 4 --levels 3,4 --keep 0.5", 2, "--levels 3,4");
+  // `plan prompt` refuses by the same lines.
+  for (const char* wrong : {"--keep 0", "--keep nan", "--keep half", "--keep 0.5,",
+                            "--keep 0.5,0.2", "--keep 0.5 --levels 3,4", "--keep 0.5 --levels 2,4x",
+                            "--levels 4", "--keep 0.5 --importance best", "--drop-queries"}) {
+    const std::string said = braid(ring + "--ranks 4 " + wrong).err;
+    expect_refused("plan prompt -m " + hf() + " --machines 1x4 --tokens 64 " + wrong, 2, said);
+  }
+  expect_refused("plan prompt -m " + windows + " --machines 1x2 --tokens 64 --keep 0.5", 1,
+                 "--keep: each layer has a window, and no far keys");
   for (const char* mode : {"ulysses", "usp", "tas", "torus"}) {
     expect_refused(
         fmt::format("{}--sp {} --machines 2x2 --keep 0.5", run, mode), 2,

@@ -71,6 +71,16 @@ ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int
   return key;
 }
 
+ContextKey key_for_thinned(int64_t tokens, int64_t cached, int64_t rows, int ranks) {
+  ContextKey key =
+      key_for_tokens(even_layout(tokens, 1, cached), even_layout(cached + tokens, 1), rows);
+  key.kind = ContextKey::Kind::ranks;
+  Extents& capacity = key.micro_batches[0].capacity;
+  capacity.token = round_up(tokens, int64_t{ranks});
+  capacity.shard = capacity.token / ranks;
+  return key;
+}
+
 ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_t rows) {
   ContextKey key = key_for_tokens(tokens, {}, rows);
   key.kind = ContextKey::Kind::apart;

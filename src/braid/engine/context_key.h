@@ -46,6 +46,10 @@ int64_t row_capacity(int64_t rows);
 // Capacities for one sequence's tokens, divided as the layouts say; rows round up as above.
 ContextKey key_for_tokens(const SequenceLayout& q, const SequenceLayout& kv, int64_t rows);
 
+// Capacities for one sequence's `tokens` tokens behind `cached` others, all on each of `ranks`
+// ranks, which thin far keys.
+ContextKey key_for_thinned(int64_t tokens, int64_t cached, int64_t rows, int ranks);
+
 // Capacities for the divided tokens of some sequences with keys that stay in place.
 ContextKey key_for_apart(const SequenceLayout& tokens, int64_t sequences, int64_t rows);
 

@@ -20,6 +20,16 @@ Work prompt_work(int64_t tokens, int64_t cached) {
           .kv_tokens = cached + tokens};
 }
 
+// A batch of a single sequence.
+PlannedForward plan_thinned(const ForwardPlanner& planner, const OpScheduler& strategy,
+                            const Batch& batch, BatchCut& cut, const CostModel& cost) {
+  const auto [tokens, cached, scored] = batch.sequences()[0];
+  const int ranks = planner.ranks();
+  cut.assign(batch, {{0, tokens}}, strategy.name());
+  return planner.plan(strategy, strategy.layout(batch.info(ranks)),
+                      key_for_thinned(tokens, cached, scored, ranks), &cost);
+}
+
 }  // namespace
 
 std::vector<Topology> parts_of(const Topology& all) {
@@ -45,6 +55,7 @@ void PromptCandidate::add(const PromptCandidate& step) {
   seconds += step.seconds;
   wire_bytes += step.wire_bytes;
   rack_bytes += step.rack_bytes;
+  shares += step.shares;
   if (step.bytes.all() > bytes.all()) bytes = step.bytes;
 }
 
@@ -130,7 +141,7 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
 }
 
 PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
-                                const CostModel& cost) {
+                                const CostModel& cost, bool exact) {
   PromptCandidate made{
       .division = planner.ranks() > 1 ? PromptDivision::weights : PromptDivision::whole,
       .topology = planner.topology()};
@@ -143,7 +154,8 @@ PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, i
   StrategyChoice choice(planner, cost, strategies);
   const auto& strategy = *strategies[choice.choose(batch)];
   BatchCut cut;
-  const PlannedForward planned = planner.plan(strategy, batch, cut, &cost);
+  const PlannedForward planned = exact ? planner.plan(strategy, batch, cut, &cost)
+                                       : plan_thinned(planner, strategy, batch, cut, cost);
   made.strategy = strategy.name();
   measure(made, planned, simulate(planned, cut.works(), cost));
   return made;
@@ -154,6 +166,7 @@ PromptCandidate between(const PromptCandidate& a, const PromptCandidate& b, doub
   made.seconds = std::lerp(a.seconds, b.seconds, part);
   made.wire_bytes = std::lerp(a.wire_bytes, b.wire_bytes, part);
   made.rack_bytes = std::lerp(a.rack_bytes, b.rack_bytes, part);
+  made.shares = between(a.shares, b.shares, part);
   return made;
 }
 

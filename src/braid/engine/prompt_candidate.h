@@ -5,6 +5,7 @@
 #include <string>
 
 #include "braid/engine/forward_plans.h"
+#include "braid/parallel/attention/level_shares.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -42,6 +43,7 @@ struct PromptCandidate {
   double rack_bytes = 0;  // of these, between racks
   int steps = 1;
   int64_t rank_tokens = 0;   // in a step, at most
+  LevelShares shares;        // of plan_prompt: pairs and far keys that attention reads
   double token_seconds = 0;  // simulated, of a token behind the prompt; 0: unknown
   std::string refused;       // reason against the candidate; empty: none
 
@@ -51,8 +53,8 @@ struct PromptCandidate {
   std::string name() const;  // "tokens divided, torus (torus 2 x ulysses 4 x ring 1)"
 };
 
-// A step or length at `part` of the way between those of `a` and `b`: time and sent bytes are
-// linear, all else is b's.
+// A step or length at `part` of the way between those of `a` and `b`: time, sent bytes
+// and pairs are linear, all else is b's.
 PromptCandidate between(const PromptCandidate& a, const PromptCandidate& b, double part);
 
 // The candidate with the least simulated time among those without a reason against them, by index.
@@ -83,9 +85,10 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
                                   bool exact = false);
 
 // A step of a sequence that each rank has whole, by the strategy with the least simulated time. The
-// planner has no mesh: its ranks divide weights.
+// planner has no mesh: its ranks divide weights. Not `exact`: far keys are thinned by the planner's
+// levels, as TensorRanks plans a prompt.
 PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
-                                const CostModel& cost);
+                                const CostModel& cost, bool exact = true);
 
 // Simulated time of a token of each sequence, with keys in equal parts on the planner's mesh.
 double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,

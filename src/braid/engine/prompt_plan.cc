@@ -14,8 +14,10 @@
 #include "braid/engine/limits.h"
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_fit.h"
+#include "braid/engine/step_planners.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
+#include "braid/parallel/attention/logical_attention.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
 
@@ -55,7 +57,7 @@ struct Way {
 // Shared by all candidates.
 class Planning {
  public:
-  explicit Planning(const PromptRequest& request)
+  Planning(const PromptRequest& request, const Topology& all)
       : request_(request), profile_(load_profile(request.profile)) {
     if (request.model.empty()) {
       shape_ = read_model_shape(request.config);
@@ -76,8 +78,10 @@ class Planning {
     cache_.kv_dtype =
         choose_kv_dtype({}, weights_ ? weights_->default_kv_dtype() : shape_.weight_dtype,
                         cache_.activations == DType::bf16, false);
+    if (request.thinning) take_levels(all);
   }
 
+  const std::optional<KeyLevels>& levels() const { return levels_; }
   const ModelConfig& config() const { return weights_ ? weights_->config() : shape_.config; }
 
   PromptCandidate candidate(const Way& way) const {
@@ -109,6 +113,41 @@ class Planning {
     std::function<PromptCandidate(int64_t tokens, int64_t cached, int64_t all)> make;
   };
 
+  void take_levels(const Topology& all) {
+    check_keep(request_.thinning, SequenceParallel{}, all);
+    require_far_keys(config().windows);
+    levels_ =
+        all.ranks() > 1 ? levels_of(request_.thinning, all) : levels_of(request_.thinning, {});
+    layers_ = attention_layers(
+        forward({.capacity = {1, 1, 1}, .pages = 1, .page_size = 1, .pages_per_sequence = 1}));
+  }
+
+  Program forward(const ForwardShape& s) const {
+    return weights_ ? weights_->forward(s) : shape_.forward(s);
+  }
+
+  // Whether a step of the prompt leaves keys out: each part has a token.
+  bool thins(int64_t tokens) const { return levels_ && tokens >= levels_->groups.back(); }
+
+  // Fails where the levels do not go with a division of tokens.
+  void require_parts(const SequenceMesh& mesh) const {
+    if (!levels_) return;
+    if (mesh.mode != SpMode::ring) {
+      fail(ErrorCode::kInvalidArgument, "far keys are left out in a ring alone");
+    }
+    if (const int all = levels_->groups.back(); all % mesh.ranks() != 0) {
+      fail(ErrorCode::kInvalidArgument, "parts of {} ranks do not divide over {}", all,
+           mesh.ranks());
+    }
+  }
+
+  // Writes what a step reads, of tokens on `ranks` ranks.
+  void count_shares(PromptCandidate& made, int64_t tokens, int64_t cached, int ranks) const {
+    if (!levels_) return;
+    made.shares = level_shares(thins(tokens) ? *levels_ : keeping_all(*levels_), layers_,
+                               even_zigzag_layout(tokens, ranks, cached), cached);
+  }
+
   int64_t all_tokens() const { return request_.cached + request_.tokens; }
   double room() const { return request_.memory_gb * kGb; }
 
@@ -116,16 +155,22 @@ class Planning {
     const CostModel cost(profile_, way.topology);
     if (!way.mode) {
       return {1, [=, this](int64_t tokens, int64_t cached, int64_t all) {
-                return batch_candidate(planner_of(way.topology, {}, false, all), tokens, cached,
-                                       cost);
+                PromptCandidate made = batch_candidate(planner_of(way.topology, {}, false, all),
+                                                       tokens, cached, cost, !thins(tokens));
+                count_shares(made, tokens, cached, 1);
+                return made;
               }};
     }
     const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
+    require_parts(mesh);
     return {mesh.ranks(), [=, this](int64_t tokens, int64_t cached, int64_t all) {
               const bool apart =
                   keys_apart(round_up(all, kPageSize), cache_.activations == DType::bf16);
-              return tokens_candidate(planner_of(way.topology, mesh, apart, all),
-                                      *find_strategy("sequence_parallel"), tokens, cached, cost);
+              PromptCandidate made = tokens_candidate(planner_of(way.topology, mesh, apart, all),
+                                                      *find_strategy("sequence_parallel"), tokens,
+                                                      cached, cost, !thins(tokens));
+              count_shares(made, tokens, cached, mesh.ranks());
+              return made;
             }};
   }
 
@@ -192,12 +237,10 @@ class Planning {
                             int64_t tokens) const {
     CacheShape cache = cache_;
     cache.pages = cache.pages_per_sequence = ceil_div(tokens, kPageSize);
-    const auto forward = [this](const ForwardShape& s) {
-      return weights_ ? weights_->forward(s) : shape_.forward(s);
-    };
     const std::vector<const KernelCatalog*> catalogs(topology.ranks(), &backend_.catalog());
-    return ForwardPlanner(forward, apart ? rank_cache(cache, topology.ranks()) : cache, catalogs,
-                          topology, std::move(mesh));
+    return ForwardPlanner([this](const ForwardShape& s) { return forward(s); },
+                          apart ? rank_cache(cache, topology.ranks()) : cache, catalogs, topology,
+                          std::move(mesh), {}, levels_);
   }
 
   const PromptRequest& request_;
@@ -206,6 +249,8 @@ class Planning {
   CacheShape cache_;
   std::optional<Model> weights_;
   ModelShape shape_;
+  std::optional<KeyLevels> levels_;
+  std::vector<AttentionLayer> layers_;  // with levels
 };
 
 std::vector<Way> ways_over(const Topology& all) {
@@ -241,6 +286,7 @@ PromptCandidate attempt(const Planning& planning, const Way& way) {
   const auto smallest = std::ranges::min_element(candidates, {}, [](const PromptCandidate& c) {
     return c.bytes.all() > 0 ? c.bytes.all() : std::numeric_limits<double>::infinity();
   });
+  if (smallest->bytes.all() == 0) fail(ErrorCode::kUnsupported, "{}", smallest->refused);
   int64_t longest = 0;
   for (size_t i = ways.size(); i-- > 0;) {  // most ranks have most room
     if (candidates[i].bytes.all() > 0)
@@ -257,11 +303,17 @@ PromptCandidate attempt(const Planning& planning, const Way& way) {
 
 }  // namespace
 
+std::optional<Approximation> PromptPlan::approximation(const PromptCandidate& candidate) const {
+  if (!candidate.shares.thinned()) return {};
+  return Approximation{levels.value(), candidate.shares};
+}
+
 PromptPlan plan_prompt(const PromptRequest& request) {
   check(request);
-  const Planning planning(request);
-  PromptPlan plan;
-  const std::vector<Way> ways = ways_over(parse_topology(request.machines));
+  const Topology all = parse_topology(request.machines);
+  const Planning planning(request, all);
+  PromptPlan plan{.levels = planning.levels()};
+  const std::vector<Way> ways = ways_over(all);
   for (const Way& way : ways) plan.candidates.push_back(attempt(planning, way));
   const std::optional<size_t> chosen = choose_candidate(plan.candidates);
   if (!chosen) refuse(request, planning, ways, plan.candidates);

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "braid/engine/approximation.h"
 #include "braid/engine/prompt_candidate.h"
+#include "braid/engine/thinning.h"
 
 namespace braid {
 
@@ -16,6 +19,7 @@ struct PromptRequest {
   int64_t tokens = 32768;        // of the prompt
   int64_t cached = 0;            // earlier tokens with present keys
   double memory_gb = 80;         // that a device has for weights, keys and activations
+  Thinning thinning;             // of the prompt; levels are over all devices, or a device's own
 };
 
 // All candidates, and choose_candidate's choice. Pure: equal requests give equal
@@ -23,19 +27,24 @@ struct PromptRequest {
 struct PromptPlan {
   std::vector<PromptCandidate> candidates;  // by ranks, then by division
   size_t chosen = 0;
-  size_t decodes = 0;  // the candidate whose ranks make a lone answer's token soonest
+  size_t decodes = 0;               // the candidate whose ranks make a lone answer's token soonest
+  std::optional<KeyLevels> levels;  // of all candidates
 
   const PromptCandidate& taken() const { return candidates[chosen]; }
   const PromptCandidate& decodes_fastest() const { return candidates[decodes]; }
+  // Of a candidate; none if the prompt's attention leaves nothing out.
+  std::optional<Approximation> approximation(const PromptCandidate& candidate) const;
 };
 
 // Plans and simulates each candidate, in the largest steps that fit (rank_tokens_that_fit): a
 // single rank, and the other parts_of the machines; weights divided, and tokens divided by every
 // mode with its rule of degrees, or by a ring alone where ranks do not divide a machine. A refused
-// candidate has the time of steps of kRankTokens, and the bytes of kLeastRankTokens. Costs about a
-// second for eight ranks, some seconds over machines. Fails with kInvalidArgument, naming the
-// option, on a malformed request; with kResource if nothing fits, naming the needed memory and the
-// longest prompt that fits, in whole pages.
+// candidate has the time of steps of kRankTokens, and the bytes of kLeastRankTokens. With thinning
+// every candidate leaves out the same parts' keys, and tokens divide by rings alone, over numbers
+// of ranks that divide the levels'. Costs about a second for eight ranks, some seconds over
+// machines. Fails with kInvalidArgument, naming the option, on a malformed request; with
+// kUnsupported if the model refuses every candidate; with kResource if nothing fits, naming the
+// needed memory and the longest prompt that fits, in whole pages.
 PromptPlan plan_prompt(const PromptRequest& request);
 
 // Elements that all ranks send in a layer, by formula (docs/long-prompts.md): a check of simulated

@@ -52,10 +52,7 @@ void check_levels(const Model& model, const RunnerConfig& c) {
          "--ctx, or leave --keep out",
          model.config().dual->chunks.plain(), room);
   }
-  const std::vector<int64_t>& windows = model.config().windows;
-  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
-    fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys: leave it out");
-  }
+  require_far_keys(model.config().windows);
 }
 
 RankDegrees degrees_of(const RunnerConfig& config) {

@@ -56,13 +56,8 @@ PlannedStep TensorRanks::prepare_thinned(const Batch& batch) {
   const OpScheduler& strategy = *strategies_[index];
   cut_.assign(batch, {{0, tokens}}, strategy.name());
   step_.emplace(cut_, slots_of(batch.pages_of(0), cache_.page_size, cached + tokens));
-  ContextKey key = key_for_tokens(even_layout(tokens, 1, cached), even_layout(cached + tokens, 1),
-                                  batch.extents().row);
-  key.kind = ContextKey::Kind::ranks;
+  ContextKey key = key_for_thinned(tokens, cached, batch.extents().row, ranks);
   key.strategy = index;
-  Extents& capacity = key.micro_batches[0].capacity;
-  capacity.token = round_up(tokens, int64_t{ranks});
-  capacity.shard = capacity.token / ranks;
   const auto bound = plans_.get(key, [&] {
     const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(batch.info(ranks)); });
     PlannedForward planned = planner_.plan(strategy, layout, key, cost());

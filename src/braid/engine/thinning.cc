@@ -1,5 +1,7 @@
 #include "braid/engine/thinning.h"
 
+#include <algorithm>
+
 #include "braid/base/error.h"
 
 namespace braid {
@@ -26,6 +28,11 @@ KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ran
     levels.scoring = levels.recent;
   }
   return levels;
+}
+
+void require_far_keys(const std::vector<int64_t>& windows) {
+  if (windows.empty() || !std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) return;
+  fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys: leave it out");
 }
 
 }  // namespace braid

@@ -26,4 +26,7 @@ constexpr int kThinnedRanks = 8;
 // kInvalidArgument, naming the option, as key_levels does.
 KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ranks);
 
+// Fails with kUnsupported if each layer of a model has a window: there are no far keys.
+void require_far_keys(const std::vector<int64_t>& windows);
+
 }  // namespace braid

@@ -220,6 +220,26 @@ TEST(PromptChoice, PricesThinnedPromptsByTheirPairs) {
   EXPECT_EQ(thin.explain()[0].find("refused"), std::string::npos);
 }
 
+// `braid plan prompt --keep` prices rings over parts and all as a run's choice does. A rank alone
+// is planned as a run without `--sp` plans it, which takes 1% less.
+TEST(PromptChoice, PlansPriceThinnedPromptsAlike) {
+  const Topology four{.devices = 4};
+  Choice choice(four, nullptr, load_profile("h200"), 32, key_levels({0.5, 0.25}, {2, 4}, 4));
+  const PromptPlan plan =
+      plan_prompt({.config = fmt::format("{}/../configs/llama-3-8b.json", BRAID_TEST_DATA),
+                   .machines = "1x4",
+                   .tokens = 8000,
+                   .thinning = {.keep = {0.5, 0.25}, .groups = {2, 4}}});
+  std::vector<double> planned;
+  for (const PromptCandidate& c : plan.candidates) {
+    if (c.refused.empty() && c.division != PromptDivision::weights) planned.push_back(c.seconds);
+  }
+  const std::vector<double> chosen = choice.seconds(8000);
+  ASSERT_EQ(planned.size(), 3u);
+  EXPECT_NEAR(planned[0] / chosen[0], 1, 0.02);
+  for (size_t i = 1; i < 3; ++i) EXPECT_NEAR(planned[i] / chosen.at(i), 1, 1e-9) << i;
+}
+
 std::vector<std::string> parts(const char* machines) {
   std::vector<std::string> sizes;
   for (const Topology& part : parts_of(parse_topology(machines))) sizes.push_back(sizes_of(part));

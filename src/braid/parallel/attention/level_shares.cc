@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace braid {
 namespace {
@@ -48,6 +49,12 @@ LevelShares& LevelShares::operator+=(const LevelShares& other) {
 LevelShares LevelShares::operator-(const LevelShares& other) const {
   return {pairs - other.pairs, dense_pairs - other.dense_pairs, far_keys - other.far_keys,
           dense_far_keys - other.dense_far_keys};
+}
+
+LevelShares between(const LevelShares& a, const LevelShares& b, double part) {
+  return {std::lerp(a.pairs, b.pairs, part), std::lerp(a.dense_pairs, b.dense_pairs, part),
+          std::lerp(a.far_keys, b.far_keys, part),
+          std::lerp(a.dense_far_keys, b.dense_far_keys, part)};
 }
 
 LevelShares level_shares(const KeyLevels& levels, std::span<const AttentionLayer> layers,

@@ -24,6 +24,9 @@ struct LevelShares {
   LevelShares operator-(const LevelShares& other) const;
 };
 
+// Each count at `part` of the way from `a` to `b`.
+LevelShares between(const LevelShares& a, const LevelShares& b, double part);
+
 // Of a prompt's tokens `q` behind `cached` earlier tokens, whose keys all queries see.
 LevelShares level_shares(const KeyLevels& levels, std::span<const AttentionLayer> layers,
                          const SequenceLayout& q, int64_t cached);
