@@ -1,6 +1,9 @@
 // A server with approximate prompts (`--keep`) says so in answers, logs and counts, and answers
 // exact requests beside.
+#include <random>
+
 #include "server/fixture.h"
+#include "server/served_process.h"
 
 namespace braid::server {
 namespace {
@@ -59,6 +62,45 @@ TEST_F(ApproximateServer, AnswersSayWhatWasLeftOut) {
   EXPECT_THAT(post({{"exact", true}, {"stream", true}}).body, Not(HasSubstr("approximate")));
   EXPECT_EQ(post({{"exact", 1}}).status, 400);
   expect_nothing_left(server_->port());
+}
+
+// The share of pairs that `braid serve` reads of a prompt with 1,200 tokens. Of three layers the
+// middle one thins.
+double pairs_read(const std::vector<std::string>& options) {
+  constexpr int kTokens = 1200;
+  const golden::Folder folder("approximate_steps");
+  write_hf_folder(golden::load_random_model("llama3_gqa"), folder.path());
+  Json config = Json::parse(std::ifstream(folder.path() / "config.json"));
+  config["max_position_embeddings"] = 2048;
+  std::ofstream(folder.path() / "config.json") << config.dump();
+  std::vector<std::string> words = {"--device", "cpu", "--keep", "0.5", "--levels", "2"};
+  words.insert(words.end(), options.begin(), options.end());
+  ServedProcess server(folder.path().string(), (folder.path() / "log").string(), words);
+  EXPECT_GT(server.port(), 0) << server.said();
+  std::mt19937 random(1);
+  Json ids = Json::array();
+  for (int n = 0; n < kTokens; ++n) ids.push_back(random() % 250);
+  const Json body = {{"prompt", ids}, {"max_tokens", 2}, {"ignore_eos", true}};
+  Client client(server.port());
+  const Reply reply = client.post("/v1/completions", body.dump());
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  const Json answer = reply.json();
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], kTokens);
+  return answer.at("approximate").at("pairs");
+}
+
+// The same, if the middle layer leaves out so many pairs.
+constexpr double without(double left_out) {
+  constexpr double kAll = 3 * 1200 * 1201 / 2.0;
+  return (kAll - left_out) / kAll;
+}
+
+// A prompt is one step, unless --max-step-tokens says less: later steps read all keys of the steps
+// before. Each of a step's four parts reads half of every earlier part.
+TEST(ApproximateServe, TakesAPromptWhole) {
+  EXPECT_NEAR(pairs_read({}), without(6 * 300 * 150), 1e-9);
+  EXPECT_NEAR(pairs_read({"--max-step-tokens", "512"}), without(2 * 6 * 128 * 64 + 6 * 44 * 22),
+              1e-9);
 }
 
 }  // namespace
