@@ -135,6 +135,31 @@ TEST_F(PlannedTimesTest, GpusComputeAllRowsOfAPlan) {
   EXPECT_LT(times.seconds({&answer, 1}), chunk(64));
 }
 
+// With levels only a thinned prompt waits for a plan: other steps take as long as without.
+TEST_F(PlannedTimesTest, ThinnedPromptsAloneWaitForPlans) {
+  RunnerConfig config = gpus(2, false);
+  if (!kernels_of_absent_gpu(*config.profile)) GTEST_SKIP() << "this build has no CUDA";
+  SchedulerConfig bounds = limits();
+  bounds.max_step_tokens = 512;
+  PlannedTimes all(model_, config, bounds, kernels_of_absent_gpu(*config.profile));
+  config.thinning = {.keep = {0.5}};
+  bounds.max_step_tokens = 4096;
+  bounds.shared_tokens = 512;
+  PlannedTimes fewer(model_, config, bounds, kernels_of_absent_gpu(*config.profile));
+  const auto list = pages(4000);
+  const TimedRow answer{
+      .tokens = 1, .cached = 500, .decode = true, .approximate = true, .pages = list};
+  const TimedRow exact{.tokens = 300, .pages = list};
+  for (const TimedRow& row : {answer, exact}) {
+    const double seconds = fewer.seconds({&row, 1});
+    EXPECT_EQ(fewer.planning(), 0) << row.tokens << " tokens";
+    EXPECT_EQ(seconds, all.seconds({&row, 1})) << row.tokens << " tokens";
+  }
+  const TimedRow prompt{.tokens = 4000, .approximate = true, .pages = list};
+  EXPECT_GT(fewer.seconds({&prompt, 1}), fewer.planning());
+  EXPECT_GT(fewer.planning(), 32 * 5 * 45e-6) << "launches of 32 layers";
+}
+
 // A step waits for its plan to be made and, on a GPU, to be bound launch by launch.
 TEST_F(PlannedTimesTest, NewPlansAreBound) {
   const RunnerConfig config = gpus(2, true);
