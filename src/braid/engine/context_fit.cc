@@ -1,6 +1,9 @@
 #include "braid/engine/context_fit.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "braid/base/math.h"
 
 namespace braid {
 namespace {
@@ -20,6 +23,19 @@ int64_t context_that_fits(const ContextRoom& room, int64_t context, int64_t page
 
 int64_t step_room(const ContextRoom& room, int64_t tokens) {
   return room.free - room.weights - kCudaBytes - kGraphBytes - room.token * tokens;
+}
+
+DividedCache divided_cache(std::span<const ContextRoom> gpus, int64_t slots, int64_t ranks,
+                           int64_t page_size) {
+  DividedCache cache{.apart = keys_apart(slots, true)};
+  for (const ContextRoom& gpu : gpus) {
+    if (context_that_fits(gpu, slots, page_size) < slots) cache.apart = true;
+  }
+  const int64_t own = page_size * ceil_div(ceil_div(slots, page_size), cache.apart ? ranks : 1);
+  int64_t room = std::numeric_limits<int64_t>::max();
+  for (const ContextRoom& gpu : gpus) room = std::min(room, step_room(gpu, own) / gpu.ranks);
+  cache.step_bytes = std::max<int64_t>(1, room / kArenasPerPlan);
+  return cache;
 }
 
 }  // namespace braid

@@ -10,6 +10,7 @@
 #include "braid/engine/requests/kv_room.h"
 #include "braid/engine/sampling_defaults.h"
 #include "braid/engine/sequence_ranks.h"
+#include "braid/engine/step_memory.h"
 #include "braid/io/model_lookup.h"
 
 namespace braid {
@@ -56,9 +57,10 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   config_ = complete(config, model);
   CacheShape cache = cache_shape(config_, model);
   const int64_t token_bytes = kv_token_bytes();
+  StepMemory memory(config_, model);
   int64_t bytes = limits.kv_bytes;
   if (bytes == 0 && config_.device.cuda) {
-    bytes = token_bytes * gpu_tokens(config_, model, limits_.max_running * config_.max_context);
+    bytes = token_bytes * memory.tokens_on_all(limits_.max_running * config_.max_context);
   }
   const KvRoom room = kv_room({.bytes_free = available_memory(),
                                .bytes_wanted = bytes,
@@ -76,6 +78,8 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   limits_.prompts_alone = divides;
   limits_.groups = config_.dp;
   const int64_t slots = cache.pages * cache.page_size;
+  // Prompts are chosen for beside the keys of all sequences, whose pool is what is left of memory.
+  if (divides && config_.device.cuda) memory.bound(*config_.sp, slots);
   if (divides && (config_.sp->apart || keys_apart(slots, config_.device.cuda))) {
     limits_.groups = config_.tp;
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;

@@ -23,10 +23,6 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most) {
-  return StepMemory(config, model).tokens_on_all(most);
-}
-
 EngineConfig complete(EngineConfig config, const Model& model) {
   if (config.tp < 1) {
     fail(ErrorCode::kInvalidArgument, "{} parallelism over {} ranks, wanted at least 1",
@@ -48,10 +44,7 @@ EngineConfig complete(EngineConfig config, const Model& model) {
     if (steps) config.prefill_chunk = std::min(config.prefill_chunk, config.max_context);
   }
   if (config.sp && config.tp > 1 && config.device.cuda) {
-    const int64_t all = config.sequences * config.max_context;
-    config.sp->apart = memory.tokens_on_each(all) < all;
-    const bool own = config.sp->apart || keys_apart(all, true);
-    config.sp->step_bytes = memory.step_bytes(own ? ceil_div(all, int64_t{config.tp}) : all);
+    memory.bound(*config.sp, config.sequences * config.max_context);
   }
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;

@@ -60,9 +60,6 @@ class Conversation {
 // A configuration with nothing left to choose. Fails with kInvalidArgument on ranks or threads that
 // cannot be.
 EngineConfig complete(EngineConfig config, const Model& model);
-// Tokens whose keys fit beside the weights on the fullest GPU, `most` at most; `config` has a
-// kv_dtype.
-int64_t gpu_tokens(const EngineConfig& config, const Model& model, int64_t most);
 // The cache of a sequence at full context, `sequences` times.
 CacheShape cache_shape(const EngineConfig& complete, const Model& model);
 RunnerConfig runner_config(const EngineConfig& complete, const CacheShape& cache);

@@ -10,9 +10,10 @@ namespace braid {
 struct SequenceParallel {
   std::optional<SpMode> mode;  // none: for each prompt the fastest in simulation
   SpRequest degrees;
-  // On GPUs: none has room for all keys, so each keeps its own alone (keys_apart). complete() says.
+  // On GPUs: each keeps its own keys alone, by keys_apart or for want of room for all.
   bool apart = false;
-  // For a rank's activations in a step, as planned; 0: any. On GPUs complete() says.
+  // For a rank's activations in a step, as planned; 0: any. On GPUs StepMemory says both for a
+  // run's cache, and for a server's pool of pages.
   int64_t step_bytes = 0;
 };
 

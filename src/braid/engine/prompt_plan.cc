@@ -10,6 +10,7 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/math.h"
 #include "braid/engine/batch_cut.h"
+#include "braid/engine/context_fit.h"
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/sequence_ranks.h"

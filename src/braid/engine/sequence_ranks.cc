@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "braid/engine/context_fit.h"
 #include "braid/engine/newest_lines.h"
 #include "braid/parallel/attention/queries.h"
 #include "braid/schedule/strategies/registry.h"

@@ -20,7 +20,8 @@ namespace braid {
 // PromptChoice says for each length which mesh of the first ranks or all computes the prompt, that
 // rank 0 does, or that all ranks compute all tokens with divided products. All other batches, above
 // all decode steps, are computed in either way:
-// - keys_apart(): each rank has room for a share of the keys. Queries go to the keys, and new keys
+// - keys_apart() (context_fit.h): each rank has room for a share of the keys. Queries go to the
+// keys, and new keys
 //   to the rank with most room (ApartStep). Sequences with a group stay on its rank (LocalStep).
 // - Else every rank has room for all keys. Rank 0 computes the batch alone, by the plans of a job
 //   with a single rank, after a step that gathers missing keys of the batch's sequences.
@@ -98,14 +99,6 @@ class SequenceRanks : public StepPlanner {
   BatchCut cut_;
   std::vector<std::string> moves_;  // a line for each size of a prompt behind keys on several ranks
 };
-
-// Whether each rank keeps room for its own keys alone: on a CPU always, on GPUs for caches from
-// this size on. At 131,072 tokens of an 8B model a single GPU takes 10.5 ms a token; two GPUs read
-// half the keys each but meet twice in each layer, and take 11.3 ms.
-constexpr int64_t kSlotsOfOneGpu = 131072;
-inline bool keys_apart(int64_t slots, bool gpus) {
-  return !gpus || slots > kSlotsOfOneGpu;
-}
 
 // Of many requests, longer prompts are divided over ranks with keys apart; others stay on a rank.
 constexpr int64_t kOwnPrompt = 512;

@@ -36,7 +36,8 @@ std::vector<ContextRoom> StepMemory::rooms(int64_t step) const {
                      .weights = on_it * ceil_div(model_.weight_bytes(), parts),
                      .token = on_it * (c.layers + copies) *
                               bytes_of(*config_.kv_dtype, c.cached_numbers(parts)),
-                     .step = on_it * step});
+                     .step = on_it * step,
+                     .ranks = on_it});
   }
   return found;
 }
@@ -52,10 +53,11 @@ int64_t StepMemory::activations(int64_t tokens) {
   return known->second;
 }
 
-int64_t StepMemory::step_bytes(int64_t tokens) const {
-  int64_t room = std::numeric_limits<int64_t>::max();
-  for (const ContextRoom& gpu : rooms(1)) room = std::min(room, step_room(gpu, tokens) / gpu.step);
-  return std::max<int64_t>(1, room / kArenasPerPlan);
+void StepMemory::bound(SequenceParallel& sp, int64_t slots) {
+  const DividedCache cache =
+      divided_cache(rooms(activations(config_.prefill_chunk)), slots, config_.tp, kPageSize);
+  sp.apart = cache.apart;
+  sp.step_bytes = cache.step_bytes;
 }
 
 int64_t StepMemory::tokens_on_each(int64_t most) {
@@ -77,8 +79,8 @@ int64_t StepMemory::step_of_prompt(int64_t context) {
   const int64_t own = ceil_div(config_.sequences * context, int64_t{parts});
   int64_t room = std::numeric_limits<int64_t>::max();  // of each rank
   int64_t spare = room;                                // beside an unknown step's keys
-  for (const ContextRoom& gpu : rooms(1)) {
-    room = std::min(room, step_room(gpu, own) / gpu.step);
+  for (const ContextRoom& gpu : rooms(0)) {
+    room = std::min(room, step_room(gpu, own) / gpu.ranks);
     spare = std::min(spare, gpu.total / 8);
   }
   if (parts == 1) {

@@ -17,8 +17,9 @@ class StepMemory {
   // Tokens of a prompt in a step: the most with which all keys of `context` fit, else the least. On
   // CPUs the most.
   int64_t step_of_prompt(int64_t context);
-  // Bytes for a rank's activations, as planned, beside the keys of so many tokens on each GPU.
-  int64_t step_bytes(int64_t tokens) const;
+  // Writes into `sp` what a cache of `slots` tokens, of all sequences, leaves on the GPUs: whether
+  // each rank keeps its own keys alone, and a rank's bytes for activations.
+  void bound(SequenceParallel& sp, int64_t slots);
   // The tokens, at most `most`, with keys that fit on each GPU beside a step of the prefill chunk,
   // and those that fit on all ranks together.
   int64_t tokens_on_each(int64_t most);

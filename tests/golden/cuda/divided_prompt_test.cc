@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "braid/engine/context_fit.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
 #include "golden/support/forward.h"

@@ -2,6 +2,7 @@
 // of steps whose logits come to the host.
 #include <gtest/gtest.h>
 
+#include "braid/engine/context_fit.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
 #include "golden/support/forward.h"

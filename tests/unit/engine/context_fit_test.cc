@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace braid {
 namespace {
 
@@ -37,6 +39,59 @@ TEST(ContextFitTest, AStepsActivationsBoundTheContext) {
     EXPECT_EQ(step_room(room(gib, kGiB), tokens), kGiB);
   }
   EXPECT_LT(step_room(room(16, kGiB), 65536), 0);
+}
+
+ContextRoom divided_room(int64_t gib, int64_t step, int ranks = 1) {
+  return {.free = gib * kGiB,
+          .total = gib * kGiB,
+          .weights = ranks * 15 * kGiB,
+          .token = ranks * int64_t{131072},
+          .step = ranks * step,
+          .ranks = ranks};
+}
+
+// A server's pool takes what the step of its prompts leaves. Beside it ways may take just that
+// step, whether ranks have a GPU each or share one; beside one sequence's keys far more.
+TEST(ContextFitTest, APoolLeavesTheStepThatItKeptFree) {
+  constexpr int64_t kPage = 64;
+  for (int sharing : {1, 2, 4}) {
+    for (int64_t step : {kGiB / 7, kGiB, 3 * kGiB}) {
+      for (int64_t ranks : {2, 3, 4}) {
+        const ContextRoom gpu = divided_room(80 * sharing, step, sharing);
+        const int64_t each = context_that_fits(gpu, int64_t{1} << 30, kPage);
+        const std::vector<ContextRoom> gpus(static_cast<size_t>(ranks), gpu);
+        const DividedCache pool = divided_cache(gpus, ranks * each, ranks, kPage);
+        EXPECT_TRUE(pool.apart);
+        EXPECT_GE(kArenasPerPlan * pool.step_bytes, step - kArenasPerPlan);
+        EXPECT_LE(kArenasPerPlan * pool.step_bytes, step + kPage * 131072);
+        const DividedCache one = divided_cache(gpus, 65536, ranks, kPage);
+        EXPECT_FALSE(one.apart);
+        EXPECT_GT(one.step_bytes, 4 * pool.step_bytes);
+        // A pool that a user names may leave nothing: some way stays (PromptChoice).
+        EXPECT_EQ(divided_cache(gpus, 2 * ranks * each, ranks, kPage).step_bytes, 1);
+      }
+    }
+  }
+}
+
+// The fullest GPU counts. Short caches are together where each GPU has room for all keys.
+TEST(ContextFitTest, ADividedCacheIsTogetherOrApart) {
+  const auto cache = [](int64_t gib, int64_t other_gib, int64_t slots) {
+    const std::vector<ContextRoom> gpus{divided_room(gib, kGiB), divided_room(other_gib, kGiB)};
+    return divided_cache(gpus, slots, 2, 64);
+  };
+  EXPECT_FALSE(cache(80, 80, kSlotsOfOneGpu).apart);
+  EXPECT_TRUE(cache(80, 80, kSlotsOfOneGpu + 64).apart);
+  EXPECT_FALSE(cache(24, 24, 40000).apart);
+  EXPECT_TRUE(cache(24, 24, 70000).apart) << "53,248 tokens fit a GPU";
+  EXPECT_TRUE(cache(80, 24, 70000).apart);
+  EXPECT_EQ(cache(80, 24, 70000).step_bytes, cache(24, 24, 70000).step_bytes);
+  EXPECT_LT(cache(24, 24, 70000).step_bytes, cache(80, 80, 70000).step_bytes);
+  EXPECT_EQ(cache(16, 16, 128).step_bytes, 1) << "weights and CUDA leave less than nothing";
+  // 131,137 tokens are 2,050 pages, of which each rank has 1,025.
+  const int64_t more = cache(80, 80, 64 * 2050).step_bytes;
+  EXPECT_EQ(cache(80, 80, 64 * 2049 + 1).step_bytes, more);
+  EXPECT_LT(cache(80, 80, 64 * 2051).step_bytes, more);
 }
 
 }  // namespace
