@@ -80,6 +80,23 @@ TEST_F(ClusterCliTest, ADescriptionThatDoesNotFitIsRefused) {
   expect_refused(fmt::format("plan --cluster {} -m {} --tp 2", path("c.json"), gguf()), 2, "--tp");
 }
 
+// Of a model so small one rank is fastest, if memory has room for its activations.
+TEST_F(ClusterCliTest, RoomForActivationsBoundsTheChoice) {
+  const auto ranks = [](const json& sequence) {
+    const json c = {{"format", 1},
+                    {"ranks", {{{"host", "a"}, {"count", 2}, {"device", "NVIDIA H200"}}}},
+                    {"cache", {{"pages", 8}, {"pages_per_sequence", 8}}},
+                    {"sequence", sequence},
+                    {"schedule", "sequence_parallel"},
+                    {"profile", "h200"}};
+    std::ofstream(path("c.json")) << c;
+    return planned("--tokens 40");
+  };
+  EXPECT_THAT(ranks({{"mode", "auto"}}), HasSubstr(": 1 ranks, "));
+  EXPECT_THAT(ranks({{"mode", "auto"}, {"step_bytes", 1}}), HasSubstr(": 2 ranks, "));
+  EXPECT_THAT(ranks({{"mode", "auto"}, {"step_bytes", 1 << 30}}), HasSubstr(": 1 ranks, "));
+}
+
 TEST_F(ClusterCliTest, OtherBuildsAndStrategyLibrariesAreRefused) {
   // The same program but for a byte of the linker's mark, as another build has.
   std::string program = read(BRAID_BIN_DIR "/braid");

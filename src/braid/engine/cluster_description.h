@@ -34,8 +34,8 @@ struct ClusterDescription {
   bool mapped = false;                 // kernels store into the memory of their machine's ranks
   std::optional<Profile> profile;      // process 0's, by which `auto` prices
   std::string schedule = "sequential";
-  std::optional<SequenceParallel> sp;  // without apart
-  Thinning thinning;                   // of prompts
+  std::optional<SequenceParallel> sp;
+  Thinning thinning;  // of prompts
   int ep = 1, dp = 1;
   int64_t expert_memory = kExpertMemory;  // of a LayoutPlan
   bool communication = true;

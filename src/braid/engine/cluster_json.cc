@@ -104,12 +104,14 @@ void read_ranks(const JsonObject& root, const std::string& origin,
 }
 
 SequenceParallel read_sequence(const JsonObject& object, const std::string& origin) {
-  const Fields f(object, origin, {"mode", "torus", "ulysses", "ring"});
+  const Fields f(object, origin, {"mode", "torus", "ulysses", "ring", "apart", "step_bytes"});
   SequenceParallel sp;
   const std::string mode = f.text_or("mode", "auto");
   if (mode != "auto") sp.mode = parse_sp_mode(mode);
   sp.degrees = {f.optional_number("torus"), f.optional_number("ulysses"),
                 f.optional_number("ring")};
+  sp.apart = object.get_or("apart", false);
+  sp.step_bytes = f.number_or("step_bytes", 0, 0, kMost);
   return sp;
 }
 
@@ -188,6 +190,8 @@ std::string to_json(const ClusterDescription& c) {
     if (degrees.torus) sp["torus"] = *degrees.torus;
     if (degrees.ulysses) sp["ulysses"] = *degrees.ulysses;
     if (degrees.ring) sp["ring"] = *degrees.ring;
+    if (c.sp->apart) sp["apart"] = true;
+    if (c.sp->step_bytes > 0) sp["step_bytes"] = c.sp->step_bytes;
   }
   if (c.thinning) {
     root["thinning"] = {{"keep", c.thinning.keep},

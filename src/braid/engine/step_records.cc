@@ -33,10 +33,6 @@ RunnerConfig read_runner(Unpacker& fields) {
   config.device = read_device(fields);
   if (fields.number() != 0) config.on_step = [](const Runner&) {};  // process 0 wants the times
   config.count_experts = fields.number() != 0;
-  const bool apart = fields.number() != 0;
-  const int64_t step_bytes = fields.number();
-  if (config.sp) config.sp->apart = apart;
-  if (config.sp) config.sp->step_bytes = step_bytes;
   return config;
 }
 
@@ -148,8 +144,6 @@ std::string runner_record(const RunnerConfig& c) {
   return add_device(packer, c.device)
       .add(int64_t{c.on_step != nullptr})
       .add(int64_t{c.count_experts})
-      .add(int64_t{c.sp && c.sp->apart})
-      .add(c.sp ? c.sp->step_bytes : 0)
       .bytes();
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "braid/base/error.h"
+#include "braid/engine/describe_cluster.h"
 
 namespace braid {
 namespace {
@@ -52,6 +53,19 @@ TEST(ClusterDescription, AllOfItComesBackFromJson) {
   EXPECT_FALSE(back.sp->degrees.ulysses);
   EXPECT_EQ(back.cache.kv_dtype, DType::f32);
   EXPECT_EQ(to_json(back), json);
+}
+
+// What GPUs have room for, which the profile does not say.
+TEST(ClusterDescription, RoomOfGpusIsWrittenIfKnown) {
+  ClusterDescription c = four_ranks();
+  EXPECT_THAT(to_json(c), testing::Not(testing::AnyOf(HasSubstr("apart"), HasSubstr("step_b"))));
+  c.sp->apart = true;
+  c.sp->step_bytes = 1234567890123;
+  const ClusterDescription back = parse_cluster(to_json(c), "test");
+  EXPECT_TRUE(back.sp->apart);
+  EXPECT_EQ(back.sp->step_bytes, 1234567890123);
+  EXPECT_EQ(runner_of(back).sp->step_bytes, 1234567890123);
+  EXPECT_EQ(to_json(back), to_json(c));
 }
 
 TEST(ClusterDescription, RacksAreWrittenIfThereAreSeveral) {
@@ -138,6 +152,7 @@ TEST(ClusterDescription, RefusesWhatIsWrongInAFile) {
          "'kv_dtype' is \"q4_0\"; wanted is f16, bf16 or f32"},
         {whole(rank + R"(, "sequence": {"mode": "spiral"})"), "spiral"},
         {whole(rank + R"(, "sequence": {"ring": 0})"), "'ring' is 0"},
+        {whole(rank + R"(, "sequence": {"step_bytes": -1})"), "'step_bytes' is -1, wanted 0 to"},
         {whole(rank + R"(, "profile": "no-such-profile")"), "no-such-profile"},
         {whole(rank + R"(, "profile": {})"), "f: profile"}}) {
     EXPECT_THAT(message_of([&, &json = json] { parse_cluster(json, "f"); }), HasSubstr(text));
