@@ -2,6 +2,8 @@
 // logits and tokens are one rank's, wherever the keys lie afterwards.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "golden/support/expect_greedy.h"
@@ -36,22 +38,24 @@ class DividedPrompt : public testing::TestWithParam<std::string> {
     write_hf_folder(load_random_model(GetParam()), folder_->path());
     loaded_.emplace(folder_->path().string());
   }
-  RunnerConfig config(int ranks, Slow slow = Slow::launches) const {
+  RunnerConfig config(int ranks, Slow slow = Slow::launches,
+                      const char* schedule = "sequence_parallel") const {
     return {.tp = ranks,
             .sp = SequenceParallel{},
             .cache = kCache,
-            .schedule = "sequence_parallel",
+            .schedule = schedule,
             .profile = slow_memory(slow)};
   }
   // Earlier keys, experts and too few query heads are refused, and computed in another way.
   static void expect_taken_or_refused(const std::vector<std::string>& lines,
-                                      std::string_view form = "") {
+                                      std::string_view form = "",
+                                      std::string_view whole = "sequence_parallel") {
     int prompts = 0, of_form = 0, taken = 0;
     for (const std::string& line : lines) {
       if (!line.starts_with("prompt of ")) continue;
       ++prompts;
       const auto has = [&](std::string_view text) { return line.find(text) < line.size(); };
-      const bool refused = has("weights divided, sequence_parallel refused: ");
+      const bool refused = has(fmt::format("weights divided, {} refused: ", whole));
       EXPECT_NE(has(": weights divided"), refused) << line;
       taken += refused ? 0 : 1;
       of_form += has(fmt::format(": weights divided, {}", form)) && !refused ? 1 : 0;
@@ -73,11 +77,16 @@ class DividedPrompt : public testing::TestWithParam<std::string> {
 // several sequences, and other sequences on pages that were given back.
 TEST_P(DividedPrompt, LogitsAreThoseOfOneRank) {
   Runner one(loaded_->model, {.cache = kCache});
-  for (const auto& [P, slow] :
-       {std::pair(2, Slow::launches), {2, Slow::meetings}, {4, Slow::launches}}) {
-    SCOPED_TRACE(
-        fmt::format("{} ranks, slow {}", P, slow == Slow::launches ? "launches" : "meetings"));
-    Runner ranks(loaded_->model, config(P, slow));
+  // In order: as of ranks that share a GPU.
+  const char *beside = "sequence_parallel", *in_order = "sequential";
+  for (const auto& [P, slow, schedule] : {std::tuple(2, Slow::launches, beside),
+                                          {2, Slow::meetings, beside},
+                                          {4, Slow::launches, beside},
+                                          {2, Slow::meetings, in_order},
+                                          {4, Slow::launches, in_order}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, slow {}, {}", P,
+                             slow == Slow::launches ? "launches" : "meetings", schedule));
+    Runner ranks(loaded_->model, config(P, slow, schedule));
     join_and_leave([&](const Batch& batch) { expect_alike(ranks, one, batch, kTolerance); });
     for (int64_t n = P; n < 3 * P; ++n) {
       Sequence sequence{{7, 8}};
@@ -88,8 +97,8 @@ TEST_P(DividedPrompt, LogitsAreThoseOfOneRank) {
       }
     }
     if (HasFatalFailure()) return;
-    expect_taken_or_refused(ranks.explain(),
-                            slow == Slow::launches ? "token_sharded" : "sequence_parallel");
+    expect_taken_or_refused(ranks.explain(), slow == Slow::launches ? "token_sharded" : schedule,
+                            schedule);
   }
 }
 

@@ -46,15 +46,17 @@ std::vector<PromptCandidate> between(const std::vector<PromptCandidate>& a,
 
 }  // namespace
 
-std::vector<std::shared_ptr<const OpScheduler>> weights_strategies() {
-  return {find_strategy("sequence_parallel"), token_sharded_strategy()};
+std::vector<std::shared_ptr<const OpScheduler>> weights_strategies(const OpScheduler& of_tokens) {
+  const bool in_order = of_tokens.name() == "sequential";
+  return {find_strategy(in_order ? "sequential" : "sequence_parallel"),
+          token_sharded_strategy(in_order)};
 }
 
 PromptChoice::PromptChoice(const Planners& planners, std::shared_ptr<const OpScheduler> strategy,
                            Profile profile, int64_t most_tokens, bool exact, int64_t step_bytes)
     : planners_(planners),
       strategy_(std::move(strategy)),
-      weights_strategies_(weights_strategies()),
+      weights_strategies_(weights_strategies(*strategy_)),
       profile_(std::move(profile)),
       most_tokens_(most_tokens),
       exact_(exact),

@@ -11,8 +11,9 @@
 namespace braid {
 
 // Of divided products (plan_weights): each rank has the whole residual, or parts of its tokens
-// (SP-TP).
-std::vector<std::shared_ptr<const OpScheduler>> weights_strategies();
+// (SP-TP). Keys move beside the computation, unless divided tokens are computed by `sequential`:
+// ranks that share a GPU have a single stream in every way.
+std::vector<std::shared_ptr<const OpScheduler>> weights_strategies(const OpScheduler& of_tokens);
 
 // Chooses, by a prompt's length, the way in which ranks with whole weights compute the prompt, as
 // `braid plan prompt` does: a rank alone, the first ranks or all in some mode, or divided products.

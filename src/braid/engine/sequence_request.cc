@@ -1,6 +1,11 @@
 #include "braid/engine/sequence_request.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+
+#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
@@ -60,7 +65,15 @@ void SequenceRequest::choose_schedule(EngineConfig& engine) const {
   if (!engine.sp || !engine.device.cuda) return;
   if (shares_gpu(engine.device)) {
     // Streams of several ranks share a GPU's queues, and a copy may stand behind its own reader.
+    // Of a strategy in a library nothing is known.
     if (!schedule_named || engine.schedule == "auto") engine.schedule = "sequential";
+    if (engine.schedule != "sequential" && !is_strategy_file(engine.schedule)) {
+      fail(
+          ErrorCode::kInvalidArgument,
+          "--schedule {} with --sp on ranks that share a GPU (cuda:{}): a copy may wait behind its "
+          "own reader; wanted sequential or auto",
+          engine.schedule, fmt::join(engine.device.ids, ","));
+    }
   } else if (!schedule_named) {
     // GPUs move data while computing; on a CPU moving takes threads, perhaps without any to spare.
     engine.schedule = "sequence_parallel";

@@ -23,6 +23,7 @@ struct SequenceRequest {
   // each other.
   void apply(EngineConfig& engine, int gpus) const;
   // On GPUs sp chooses the schedule, where the user gave none; sequential where ranks share a GPU.
+  // Fails with kInvalidArgument on another of Braid's strategies for such ranks.
   void choose_schedule(EngineConfig& engine) const;
 };
 

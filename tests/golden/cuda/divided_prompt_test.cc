@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <utility>
 
 #include "braid/engine/context_fit.h"
 #include "braid/engine/loaded_model.h"
@@ -42,15 +43,20 @@ class CudaDividedPrompt : public testing::TestWithParam<std::string> {
   Golden golden_;
 };
 
-// In caches with room for all keys on each GPU, and in caches of a rank's own keys.
+// In caches with room for all keys on each GPU, and in caches of a rank's own keys; keys move
+// beside the computation, or in order, as of ranks that share a GPU.
 TEST_P(CudaDividedPrompt, LogitsAreThoseOfOneGpu) {
   const double tolerance = tolerance_of(loaded_->model, golden_);
   Runner one(loaded_->model, cuda_runner());
   for (int P : {2, 4}) {
     if (cannot_run(P)) continue;
-    for (bool apart : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} GPUs, keys {}", P, apart ? "apart" : "together"));
+    for (const auto& [apart, schedule] : {std::pair(false, "sequence_parallel"),
+                                          {true, "sequence_parallel"},
+                                          {false, "sequential"},
+                                          {true, "sequential"}}) {
+      SCOPED_TRACE(fmt::format("{} GPUs, keys {}, {}", P, apart ? "apart" : "together", schedule));
       RunnerConfig c = config(P);
+      c.schedule = schedule;
       if (apart) c.cache.pages = c.cache.pages_per_sequence = 2 * kSlotsOfOneGpu / kPageSize;
       Runner ranks(loaded_->model, c);
       for (const Case& example : golden_.cases) {

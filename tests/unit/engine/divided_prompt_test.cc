@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "braid/backend/null/null_backend.h"
@@ -42,9 +44,11 @@ class Plans {
     cost_.emplace(load_profile("h100"), topology);
   }
 
-  PlannedForward divided(int64_t tokens, bool residual = false) const {
-    return planner_->plan_weights(*weights_strategies()[residual ? 1 : 0], capacity(tokens),
-                                  &*cost_);
+  // Beside tokens that are divided by the strategy `of_tokens`.
+  PlannedForward divided(int64_t tokens, bool residual = false,
+                         const char* of_tokens = "sequence_parallel") const {
+    const auto strategies = weights_strategies(*find_strategy(of_tokens));
+    return planner_->plan_weights(*strategies[residual ? 1 : 0], capacity(tokens), &*cost_);
   }
   PlannedForward tensor_parallel(int64_t tokens) const {
     ContextKey key;
@@ -118,6 +122,30 @@ TEST(DividedPrompt, TheResidualInPartsTakesOneKernelASum) {
   const Plans eight(8, kLayers);
   EXPECT_LT(eight.seconds(eight.divided(2048, true), 2048),
             0.95 * eight.seconds(eight.divided(2048), 2048));
+}
+
+// Ranks that share a GPU compute in order in every way: nothing stands beside the computation.
+TEST(DividedPrompt, HasOneStreamWhereDividedTokensHave) {
+  for (int P : {2, 4}) {
+    const Plans plans(P, 3);
+    for (bool residual : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} ranks, residual {}", P, residual ? "in parts" : "whole"));
+      const PlannedForward beside = plans.divided(512, residual);
+      const PlannedForward made = plans.divided(512, residual, "sequential");
+      for (int r = 0; r < P; ++r) {
+        EXPECT_FALSE(kernels(beside, r, Stream::comm).empty());
+        EXPECT_TRUE(kernels(made, r, Stream::comm).empty());
+        EXPECT_TRUE(kernels(made, r, Stream::side).empty());
+        std::vector<std::string> all = kernels(beside, r, Stream::comm);
+        std::ranges::copy(kernels(beside, r, Stream::compute), std::back_inserter(all));
+        std::vector<std::string> same = kernels(made, r, Stream::compute);
+        std::ranges::sort(all);
+        std::ranges::sort(same);
+        EXPECT_EQ(same, all);
+      }
+      EXPECT_GE(plans.seconds(made, 512), plans.seconds(beside, 512));
+    }
+  }
 }
 
 // Every rank's buffers get each key and head once.

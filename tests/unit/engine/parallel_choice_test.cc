@@ -41,7 +41,21 @@ TEST(ParallelChoice, RanksThatShareAGpuComputeInOrder) {
   EXPECT_EQ(schedule({1, 0, 1}, ""), "sequential");
   EXPECT_EQ(schedule({0, 0}, "auto"), "sequential");
   EXPECT_EQ(schedule({0, 1}, "auto"), "auto");
-  EXPECT_EQ(schedule({0, 0}, "overlap"), "overlap");
+  EXPECT_EQ(schedule({0, 1}, "overlap"), "overlap");
+  EXPECT_EQ(schedule({0, 0}, "sequential"), "sequential");
+  EXPECT_EQ(schedule({0, 0}, "./mine.so"), "./mine.so");
+  for (const char* beside : {"overlap", "sequence_parallel", "tokenweave"}) {
+    try {
+      schedule({1, 0, 1}, beside);
+      ADD_FAILURE() << beside;
+    } catch (const Error& error) {
+      EXPECT_EQ(
+          error.what(),
+          fmt::format("--schedule {} with --sp on ranks that share a GPU (cuda:1,0,1): a copy "
+                      "may wait behind its own reader; wanted sequential or auto",
+                      beside));
+    }
+  }
 }
 
 }  // namespace

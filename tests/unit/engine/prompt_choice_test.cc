@@ -64,7 +64,7 @@ class Choice {
     }
     const ForwardPlanner& last = *planners_.back();
     const CostModel cost(profile_, last.topology());
-    for (const auto& strategy : weights_strategies()) {
+    for (const auto& strategy : weights_strategies(*strategy_)) {
       all.push_back(weights_candidate(last, *strategy, tokens, 0, cost).seconds);
     }
     return all;
