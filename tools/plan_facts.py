@@ -16,7 +16,7 @@ MODELS = ["llama-2-7b", "llama-3-8b", "qwen3-8b"]
 STRATEGIES = ["sequential", "overlap", "nanoflow", "gemm_collective", "tokenweave"]
 SHAPES = [(1, 0), (2, 512), (8, 4096)]  # ranks, tokens of a prompt; 0: 32 sequences that decode
 LONG_MODELS = ["llama-3-8b-1m", "glm-4-9b-1m", "qwen2.5-7b-1m"]
-LONG_PROMPTS = [8192, 200000]  # every rank with room for all keys; with room for its own
+LONG_PROMPTS = [8192, 200000]  # every rank with room for all keys; with room for its own but for two ranks of GLM and Qwen
 FACTS = ["launches", "micro_batches", "arena_bytes", "sequential_arena_bytes", "wire_bytes", "hash"]
 
 

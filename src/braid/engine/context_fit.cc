@@ -25,9 +25,10 @@ int64_t step_room(const ContextRoom& room, int64_t tokens) {
   return room.free - room.weights - kCudaBytes - kGraphBytes - room.token * tokens;
 }
 
-DividedCache divided_cache(std::span<const ContextRoom> gpus, int64_t slots, int64_t ranks,
+DividedCache divided_cache(std::span<const ContextRoom> gpus, const DividedKeys& keys,
                            int64_t page_size) {
-  DividedCache cache{.apart = keys_apart(slots, true)};
+  const int64_t slots = keys.slots, ranks = keys.ranks;
+  DividedCache cache{.apart = keys_apart(keys)};
   for (const ContextRoom& gpu : gpus) {
     if (context_that_fits(gpu, slots, page_size) < slots) cache.apart = true;
   }

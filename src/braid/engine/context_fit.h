@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <span>
 
+#include "braid/engine/divided_keys.h"
+
 namespace braid {
 
 // Memory of a GPU before a job, in bytes, and the job's needs.
@@ -35,22 +37,14 @@ int64_t context_that_fits(const ContextRoom& room, int64_t context, int64_t page
 // room.
 int64_t step_room(const ContextRoom& room, int64_t tokens);
 
-// Whether each rank keeps room for its own keys alone: on a CPU always, on GPUs for caches from
-// this size on. At 131,072 tokens of an 8B model a single GPU takes 10.5 ms a token; two GPUs read
-// half the keys each but meet twice in each layer, and take 11.3 ms.
-constexpr int64_t kSlotsOfOneGpu = 131072;
-inline bool keys_apart(int64_t slots, bool gpus) {
-  return !gpus || slots > kSlotsOfOneGpu;
-}
-
 // A cache over ranks that divide prompts, on GPUs.
 struct DividedCache {
   bool apart = false;      // each rank has room for its own keys alone
   int64_t step_bytes = 1;  // beside the cache, for a rank's activations as planned; at least 1
 };
-// For `slots` tokens in all, of all sequences, over `ranks` ranks on these GPUs. A cache that
-// context_that_fits measured, times the ranks, leaves at least the step that it kept free.
-DividedCache divided_cache(std::span<const ContextRoom> gpus, int64_t slots, int64_t ranks,
+// For the keys of all sequences over ranks on these GPUs. A cache that context_that_fits measured,
+// times the ranks, leaves at least the step that it kept free.
+DividedCache divided_cache(std::span<const ContextRoom> gpus, const DividedKeys& keys,
                            int64_t page_size);
 
 }  // namespace braid

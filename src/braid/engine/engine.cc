@@ -80,7 +80,7 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   const int64_t slots = cache.pages * cache.page_size;
   // Prompts are chosen for beside the keys of all sequences, whose pool is what is left of memory.
   if (divides && config_.device.cuda) memory.bound(*config_.sp, slots);
-  if (divides && (config_.sp->apart || keys_apart(slots, config_.device.cuda))) {
+  if (divides && (config_.sp->apart || !config_.device.cuda)) {
     limits_.groups = config_.tp;
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
   }

@@ -95,7 +95,7 @@ std::string limit_of(const EngineConfig& config, const Model& model, int64_t tok
   if (!config.sp || config.tp == 1) return "";
   const int64_t token = c.layers * bytes_of(*config.kv_dtype, c.cached_numbers());
   CacheShape cache = cache_shape(config, model);
-  if (config.sp->apart || keys_apart(cache.pages * cache.page_size, config.device.cuda)) {
+  if (config.sp->apart || !config.device.cuda) {
     cache = rank_cache(cache, config.tp);
   }
   const auto mb = [&](int64_t n) { return 1e-6 * static_cast<double>(n * token); };

@@ -10,7 +10,7 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/math.h"
 #include "braid/engine/batch_cut.h"
-#include "braid/engine/context_fit.h"
+#include "braid/engine/divided_keys.h"
 #include "braid/engine/kv_dtype.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/sequence_ranks.h"
@@ -165,8 +165,9 @@ class Planning {
     const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
     require_parts(mesh);
     return {mesh.ranks(), [=, this](int64_t tokens, int64_t cached, int64_t all) {
-              const bool apart =
-                  keys_apart(round_up(all, kPageSize), cache_.activations == DType::bf16);
+              const bool apart = cache_.activations != DType::bf16 ||
+                                 keys_apart(divided_keys(config(), cache_.kv_dtype,
+                                                         round_up(all, kPageSize), mesh.ranks()));
               PromptCandidate made = tokens_candidate(planner_of(way.topology, mesh, apart, all),
                                                       *find_strategy("sequence_parallel"), tokens,
                                                       cached, cost, !thins(tokens));

@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "braid/engine/context_fit.h"
 #include "braid/engine/newest_lines.h"
 #include "braid/parallel/attention/queries.h"
 #include "braid/schedule/strategies/registry.h"
@@ -20,7 +19,7 @@ SequenceRanks::SequenceRanks(const MakeForward& model, const CacheShape& cache,
                              StrategyChoice::Strategies strategies, World& world,
                              const std::optional<CostModel>& cost)
     : model_(model),
-      apart_(sp.apart || keys_apart(cache.pages * cache.page_size, world.samples_on_device())),
+      apart_(sp.apart || !world.samples_on_device()),
       shape_(cache),
       P_(meshes.back().ranks()),
       strategies_(std::move(strategies)),

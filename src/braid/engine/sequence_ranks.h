@@ -20,9 +20,9 @@ namespace braid {
 // PromptChoice says for each length which mesh of the first ranks or all computes the prompt, that
 // rank 0 does, or that all ranks compute all tokens with divided products. All other batches, above
 // all decode steps, are computed in either way:
-// - keys_apart() (context_fit.h): each rank has room for a share of the keys. Queries go to the
-// keys, and new keys
-//   to the rank with most room (ApartStep). Sequences with a group stay on its rank (LocalStep).
+// - Keys apart, on CPUs and with SequenceParallel::apart: each rank has room for a share of the
+//   keys. Queries go to the keys, and new keys to the rank with most room (ApartStep). Sequences
+//   with a group stay on its rank (LocalStep).
 // - Else every rank has room for all keys. Rank 0 computes the batch alone, by the plans of a job
 //   with a single rank, after a step that gathers missing keys of the batch's sequences.
 class SequenceRanks : public StepPlanner {
@@ -73,7 +73,7 @@ class SequenceRanks : public StepPlanner {
   const CostModel* cost() const { return cost_ ? &*cost_ : nullptr; }
 
   const MakeForward model_;
-  const bool apart_;  // keys_apart(), or SequenceParallel::apart
+  const bool apart_;
   const CacheShape shape_;
   const int P_;
   std::optional<ThinnedPrompts> thinned_;

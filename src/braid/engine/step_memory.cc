@@ -55,7 +55,8 @@ int64_t StepMemory::activations(int64_t tokens) {
 
 void StepMemory::bound(SequenceParallel& sp, int64_t slots) {
   const DividedCache cache =
-      divided_cache(rooms(activations(config_.prefill_chunk)), slots, config_.tp, kPageSize);
+      divided_cache(rooms(activations(config_.prefill_chunk)),
+                    divided_keys(model_.config(), *config_.kv_dtype, slots, config_.tp), kPageSize);
   sp.apart = cache.apart;
   sp.step_bytes = cache.step_bytes;
 }

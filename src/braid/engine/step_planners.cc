@@ -4,6 +4,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/engine/data_ranks.h"
+#include "braid/engine/divided_keys.h"
 #include "braid/engine/link_topology.h"
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/sequence_ranks.h"
@@ -186,7 +187,10 @@ std::unique_ptr<StepPlanner> make_step_planner(const Model& model, const RunnerC
     if (!c.sp->mode && !cost) {
       fail(ErrorCode::kInvalidArgument, "sp 'auto' prices modes: it needs a profile");
     }
-    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, *c.sp, levels,
+    SequenceParallel sp = *c.sp;
+    const int64_t slots = c.cache.pages * c.cache.page_size;
+    sp.apart |= keys_apart(divided_keys(model.config(), c.cache.kv_dtype, slots, c.tp));
+    return std::make_unique<SequenceRanks>(forward_of(model), c.cache, meshes, sp, levels,
                                            std::move(strategies), world, cost);
   }
   const RankDegrees degrees = degrees_of(c);

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "braid/engine/context_fit.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
 #include "golden/support/forward.h"
@@ -57,7 +56,8 @@ TEST_P(CudaDividedPrompt, LogitsAreThoseOfOneGpu) {
       SCOPED_TRACE(fmt::format("{} GPUs, keys {}, {}", P, apart ? "apart" : "together", schedule));
       RunnerConfig c = config(P);
       c.schedule = schedule;
-      if (apart) c.cache.pages = c.cache.pages_per_sequence = 2 * kSlotsOfOneGpu / kPageSize;
+      c.sp->apart = apart;
+      if (apart) c.cache.pages = c.cache.pages_per_sequence = int64_t{1} << 14;
       Runner ranks(loaded_->model, c);
       for (const Case& example : golden_.cases) {
         for (size_t chunk : {512, 7}) {

@@ -64,7 +64,8 @@ TEST_P(CudaPartsOfRanks, LogitsAreThoseOfOneGpu) {
       c.links.machines = 2;
       c.schedule = schedule;
       c.profile = slow_machines(DType::bf16);
-      if (apart) c.cache.pages = c.cache.pages_per_sequence = 2 * kSlotsOfOneGpu / kPageSize;
+      c.sp->apart = apart;
+      if (apart) c.cache.pages = c.cache.pages_per_sequence = int64_t{1} << 14;
       Runner ranks(loaded_->model, c);
       expect_rows_of_one(ranks, one);
       if (HasFatalFailure()) return;
@@ -105,7 +106,8 @@ TEST(CudaUnevenPartsOfRanks, LogitsAreThoseOfOneGpu) {
       c.sp = SequenceParallel{};
       c.schedule = "sequence_parallel";
       c.profile = slow_peers(DType::bf16);
-      if (apart) c.cache.pages = c.cache.pages_per_sequence = 2 * kSlotsOfOneGpu / kPageSize;
+      c.sp->apart = apart;
+      if (apart) c.cache.pages = c.cache.pages_per_sequence = int64_t{1} << 14;
       Runner ranks(loaded.model, c);
       expect_rows(ranks, one, golden, tolerance);
       if (testing::Test::HasFatalFailure()) return;

@@ -2,7 +2,6 @@
 // of steps whose logits come to the host.
 #include <gtest/gtest.h>
 
-#include "braid/engine/context_fit.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
 #include "golden/support/forward.h"
@@ -13,7 +12,7 @@
 namespace braid::golden {
 namespace {
 
-constexpr int64_t kPagesApart = 2 * kSlotsOfOneGpu / kPageSize;
+constexpr int64_t kPagesApart = int64_t{1} << 14;
 
 struct Member {
   int64_t tokens;  // of the prompt
@@ -72,7 +71,7 @@ Text text_of(Runner& runner, const std::vector<Member>& members, int64_t limit,
 
 RunnerConfig apart(int ranks) {
   RunnerConfig config = cuda_runner(ranks);
-  config.sp = SequenceParallel{SpMode::ring, {}};
+  config.sp = SequenceParallel{.mode = SpMode::ring, .degrees = {}, .apart = true};
   config.cache.pages = config.cache.pages_per_sequence = kPagesApart;
   return config;
 }

@@ -50,8 +50,8 @@ std::string to_string(const Division& d) {
                      d.machines, d.schedule);
 }
 
-// A cache so large that each GPU keeps its own keys alone.
-constexpr int64_t kPagesApart = 2 * kSlotsOfOneGpu / kPageSize;
+// Of caches whose keys GPUs keep apart.
+constexpr int64_t kPagesApart = int64_t{1} << 14;
 
 RunnerConfig divided(const Division& d) {
   RunnerConfig config = cuda_runner(d.ranks);
@@ -129,8 +129,9 @@ TEST_P(CudaSequence, GreedyTokensAreThoseOfOneGpu) {
   }
 }
 
-// The runner with a cache of which GPUs hold their own keys alone.
+// The runner with a large cache, whose keys several GPUs keep apart.
 RunnerConfig large(RunnerConfig config) {
+  if (config.sp) config.sp->apart = true;
   config.cache.pages = config.cache.pages_per_sequence = kPagesApart;
   return config;
 }
@@ -228,6 +229,7 @@ TEST(CudaSequenceTurns, APromptGoesOnAfterALoop) {
     for (int64_t pages : {kPages, kPagesApart}) {
       SCOPED_TRACE(fmt::format("{}, {} pages", to_string(d), pages));
       RunnerConfig config = divided(d);
+      config.sp->apart = pages == kPagesApart;
       config.cache.pages = config.cache.pages_per_sequence = pages;
       Runner ranks(loaded.model, config);
       const auto got = text(ranks);

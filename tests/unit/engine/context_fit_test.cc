@@ -50,6 +50,11 @@ ContextRoom divided_room(int64_t gib, int64_t step, int ranks = 1) {
           .ranks = ranks};
 }
 
+// Of an 8B model.
+DividedKeys keys(int64_t slots, int64_t ranks) {
+  return {.slots = slots, .layer_bytes = 4096, .ranks = static_cast<int>(ranks)};
+}
+
 // A server's pool takes what the step of its prompts leaves. Beside it ways may take just that
 // step, whether ranks have a GPU each or share one; beside one sequence's keys far more.
 TEST(ContextFitTest, APoolLeavesTheStepThatItKeptFree) {
@@ -60,15 +65,15 @@ TEST(ContextFitTest, APoolLeavesTheStepThatItKeptFree) {
         const ContextRoom gpu = divided_room(80 * sharing, step, sharing);
         const int64_t each = context_that_fits(gpu, int64_t{1} << 30, kPage);
         const std::vector<ContextRoom> gpus(static_cast<size_t>(ranks), gpu);
-        const DividedCache pool = divided_cache(gpus, ranks * each, ranks, kPage);
+        const DividedCache pool = divided_cache(gpus, keys(ranks * each, ranks), kPage);
         EXPECT_TRUE(pool.apart);
         EXPECT_GE(kArenasPerPlan * pool.step_bytes, step - kArenasPerPlan);
         EXPECT_LE(kArenasPerPlan * pool.step_bytes, step + kPage * 131072);
-        const DividedCache one = divided_cache(gpus, 65536, ranks, kPage);
+        const DividedCache one = divided_cache(gpus, keys(65536, ranks), kPage);
         EXPECT_FALSE(one.apart);
         EXPECT_GT(one.step_bytes, 4 * pool.step_bytes);
         // A pool that a user names may leave nothing: some way stays (PromptChoice).
-        EXPECT_EQ(divided_cache(gpus, 2 * ranks * each, ranks, kPage).step_bytes, 1);
+        EXPECT_EQ(divided_cache(gpus, keys(2 * ranks * each, ranks), kPage).step_bytes, 1);
       }
     }
   }
@@ -78,10 +83,10 @@ TEST(ContextFitTest, APoolLeavesTheStepThatItKeptFree) {
 TEST(ContextFitTest, ADividedCacheIsTogetherOrApart) {
   const auto cache = [](int64_t gib, int64_t other_gib, int64_t slots) {
     const std::vector<ContextRoom> gpus{divided_room(gib, kGiB), divided_room(other_gib, kGiB)};
-    return divided_cache(gpus, slots, 2, 64);
+    return divided_cache(gpus, keys(slots, 2), 64);
   };
-  EXPECT_FALSE(cache(80, 80, kSlotsOfOneGpu).apart);
-  EXPECT_TRUE(cache(80, 80, kSlotsOfOneGpu + 64).apart);
+  EXPECT_FALSE(cache(80, 80, 131072).apart);
+  EXPECT_TRUE(cache(80, 80, 131072 + 64).apart);
   EXPECT_FALSE(cache(24, 24, 40000).apart);
   EXPECT_TRUE(cache(24, 24, 70000).apart) << "53,248 tokens fit a GPU";
   EXPECT_TRUE(cache(80, 24, 70000).apart);
