@@ -7,7 +7,8 @@
       [--device cpu|cuda]
 
 A computation of its own in f32: ranks' parts, rings, and the order of keys follow the docs, no code
-is shared with the engine. For each length two texts are computed: the first tokens of FILE, and
+is shared with the engine. tests/lint/level_accuracy_test.py holds its sets of keys to those of
+tools/make_level_goldens.py, to which the engine's tests hold the engine. For each length two texts are computed: the first tokens of FILE, and
 their first half twice. Columns:
 
   pairs      share of pairs of a query and a key that are computed
@@ -25,7 +26,6 @@ import subprocess
 import sys
 
 import torch
-from gguf import GGUFReader, dequantize
 
 SCORING, PROBES, SINKS, RECENT = 32, 64, 4, 16
 ROWS = 512  # of logits at a time
@@ -34,6 +34,8 @@ SCORES = {"cpu": 1 << 18, "cuda": 1 << 27}  # at a time: a core's cache, a part 
 
 class Model:
     def __init__(self, path, device):
+        from gguf import GGUFReader, dequantize  # not wanted by the test
+
         reader = GGUFReader(path)
         field = lambda name: reader.fields[f"llama.{name}"].contents()
         self.layers = field("block_count")
@@ -148,13 +150,31 @@ def of(x, keys):
     return x.gather(1, keys[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def paid(q, k, total, causal):
+def paid(q, k, total):
     """What rows, with log sums over all their keys, pay to each of these keys: [kv_heads, keys]."""
     sums = torch.zeros(k.shape[:2], device=k.device)
-    for rows, end, s in blocks(q, k, causal):
-        s.sub_(total[:, rows].flatten(1, 2)).exp_()
-        sums[:, :end] += s.sum(1)
+    for rows, _, s in blocks(q, k, False):
+        sums += s.sub_(total[:, rows].flatten(1, 2)).exp_().sum(1)
     return sums
+
+
+def paid_among(q, k, rows, keys):
+    """What the rows pay to keys [kv_heads, n], and how many rows see each. A row pays 1 in all, to
+    those of the keys that it sees."""
+    at = torch.arange(rows.start, rows.stop, device=k.device)[:, None]
+    sees = (keys[:, None] <= at)[:, :, None]
+    s = torch.einsum("htgd,hkd->htgk", q[:, rows.start:rows.stop], of(k, keys)) * k.shape[-1]**-0.5
+    weights = s.masked_fill_(~sees, -math.inf).softmax(-1)
+    return weights.sum((1, 2)), sees.sum((1, 2))
+
+
+def last(n, part):
+    return range(max(part.start, part.stop - n), part.stop)
+
+
+def positions(k, part):
+    """The same keys for each head: [kv_heads, n]."""
+    return torch.arange(part.start, part.stop, device=k.device).expand(len(k), -1)
 
 
 def by_group(q, k):
@@ -171,14 +191,10 @@ class Thinned:
         self.before = None  # what keys were paid in the layer before: [kv_heads, T]
         self.dropped = self.error = self.rows = self.pairs = self.all_pairs = 0.0
 
-    def mean_paid(self, q, k, rows, begin=0):
-        """What keys from `begin` on are paid by the rows that see them: [kv_heads, T - begin]."""
-        end = rows.stop
-        at = torch.arange(begin, end, device=k.device)
-        s = torch.einsum("htgd,hkd->htgk", q[:, rows.start:end], k[:, begin:end])
-        later = at > torch.arange(rows.start, end, device=k.device)[:, None]
-        s = (s * self.model.D**-0.5).masked_fill_(later[:, None], -math.inf)
-        return s.softmax(-1).sum((1, 2)) / (len(rows) - (at - rows.start).clamp(min=0))
+    def mean_paid(self, q, k, rows, part):
+        """What a part's keys are paid, among them, by the rows that see them: [kv_heads, keys]."""
+        sums, seen = paid_among(q, k, rows, positions(k, part))
+        return sums / seen
 
     def scores(self, q, k, v, own):
         """Importances [kv_heads, T], and dense attention of each part where it was needed."""
@@ -187,10 +203,10 @@ class Thinned:
         if self.importance == "random":
             return torch.stack([torch.rand(T, generator=self.random) for _ in range(H)]).to(k), None
         if self.importance == "own":
-            return torch.cat([self.mean_paid(q, k, range(max(p.start, p.stop - SCORING), p.stop),
-                                             p.start) for p in parts], 1), None
+            return torch.cat([self.mean_paid(q, k, last(SCORING, p), p) for p in parts], 1), None
         if self.importance == "probe":
-            return self.mean_paid(q, k, range(T - min(PROBES, T), T)), None
+            probes = last(PROBES, parts[-1])
+            return torch.cat([self.mean_paid(q, k, probes, p) for p in parts], 1), None
         if self.importance == "previous":
             return self.before, None
         far, dense = torch.zeros(H, T, device=k.device), []  # best: what queries of later parts pay
@@ -200,7 +216,7 @@ class Thinned:
             if i > 0:
                 early = slice(0, p.start)
                 dense[i] = own[i].beside(attended(rows, k[:, early], v[:, early], False))
-                far[:, early] += paid(rows, k[:, early], dense[i].total, False)
+                far[:, early] += paid(rows, k[:, early], dense[i].total)
         return far, dense
 
     def order(self, scores):
@@ -215,6 +231,10 @@ class Thinned:
             orders.append(p.start + torch.argsort(s, dim=1, descending=True, stable=True))
         return orders
 
+    def far(self, i, orders):
+        """Earlier parts' keys that part i reads: [kv_heads, n]."""
+        return torch.cat([orders[j][:, :self.parts.kept(i, j)] for j in range(i)], 1)
+
     def __call__(self, layer, q, k, v):
         thin = 0 < layer < self.model.layers - 1
         q = by_group(q, k)
@@ -225,11 +245,10 @@ class Thinned:
         if thin:
             scores, whole = self.scores(q, k, v, own)
             orders = self.order(scores)
-        out, sums = torch.empty_like(q), torch.zeros(k.shape[:2], device=k.device)
+        out = torch.empty_like(q)
+        sums, seen = torch.zeros(2, *k.shape[:2], device=k.device)
         for i, p in enumerate(ranges):
-            far = torch.arange(p.start, device=k.device).expand(len(k), -1)
-            if thin and i > 0:
-                far = torch.cat([orders[j][:, :self.parts.kept(i, j)] for j in range(i)], 1)
+            far = self.far(i, orders) if thin and i > 0 else positions(k, range(p.start))
             a = with_far(own[i], rows[i], k, v, far)
             if thin and self.measure:
                 if whole:
@@ -240,10 +259,12 @@ class Thinned:
                 self.measured(p, a, every, far.shape[1])
             out[:, p.start:p.stop] = a.o
             if self.importance == "previous":
-                sums[:, p.start:p.stop] += paid(rows[i], k[:, p.start:p.stop], a.total, True)
-                if far.shape[1]:
-                    sums.scatter_add_(1, far, paid(rows[i], of(k, far), a.total, False))
-        self.before = sums / torch.arange(k.shape[1], 0, -1, device=k.device)
+                keys = torch.cat((far, positions(k, p)), 1)
+                weights, readers = paid_among(q, k, last(SCORING, p), keys)
+                sums.scatter_add_(1, keys, weights)
+                seen.scatter_add_(1, keys, readers.to(seen))
+        if self.importance == "previous":
+            self.before = sums / seen
         return out.transpose(1, 2).flatten(0, 1)
 
     def measured(self, part, a, every, far):
