@@ -184,6 +184,12 @@ TEST_F(SequenceParallelCliTest, ThinnedKeysAreSaidAndWrongSharesRefused) {
   }
   expect_refused("plan prompt -m " + windows + " --machines 1x2 --tokens 64 --keep 0.5", 1,
                  "--keep: each layer has a window, and no far keys");
+  const std::string shapes = std::string("plan prompt --machines 1x2 --keep 0.5 --config ") +
+                             BRAID_TEST_DATA "/../configs/";
+  expect_refused(shapes + "qwen2.5-7b-1m.json --tokens 262145", 1,
+                 "--keep: beyond 262144 tokens the model has dual chunk attention");
+  expect_refused(shapes + "deepseek-v2-lite.json --tokens 64", 1,
+                 "--keep: latent attention reads a cache of all heads' latents");
   for (const char* mode : {"ulysses", "usp", "tas", "torus"}) {
     expect_refused(
         fmt::format("{}--sp {} --machines 2x2 --keep 0.5", run, mode), 2,

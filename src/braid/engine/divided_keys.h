@@ -16,8 +16,9 @@ struct DividedKeys {
 DividedKeys divided_keys(const ModelConfig& config, DType kv_dtype, int64_t slots, int ranks);
 
 // Bytes of a layer's keys that a GPU may read for others before each reads its own alone. With
-// keys apart a token meets the other GPUs twice in a layer, which on two and on four H200 takes as
-// long as reading 200 MB. A cache is seldom full: the limit is a third more.
+// keys apart a token meets the other GPUs twice in a layer, which takes as long as reading 200 MB:
+// so on two H200, and by one measured time on four (docs/log/measurements.md). A cache is seldom
+// full: the limit is a third more.
 constexpr int64_t kReadForOthers = int64_t{256} << 20;
 
 // Whether GPUs each keep room for their own keys alone, and queries go to the keys; else all have

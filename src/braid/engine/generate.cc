@@ -14,6 +14,8 @@ namespace braid {
 namespace {
 
 constexpr int64_t kScoreChunk = 64;  // rows of logits at a time: [64, V] f32 stays small
+// Of a step whose keys are thinned, where shorter steps would leave out other keys.
+constexpr int64_t kScoreBytes = int64_t{1} << 30;
 
 using Clock = std::chrono::steady_clock;
 
@@ -44,7 +46,8 @@ EngineConfig complete(EngineConfig config, const Model& model) {
     if (steps) config.prefill_chunk = std::min(config.prefill_chunk, config.max_context);
   }
   if (config.sp && config.tp > 1 && config.device.cuda) {
-    memory.bound(*config.sp, config.sequences * config.max_context);
+    const CacheShape cache = cache_shape(config, model);
+    memory.bound(*config.sp, cache.pages * cache.page_size);
   }
   if (config.prefill_chunk == 0) config.prefill_chunk = config.device.cuda ? 8192 : 512;
   return config;
@@ -222,21 +225,26 @@ std::vector<double> Generator::score(std::span<const int32_t> ids, int64_t first
   KvLease lease(pages_);
   Batch batch(kPageSize);
   std::vector<double> scores;
+  const bool thins = bool{config_.thinning};
+  const int64_t most =
+      thins ? std::max(kScoreChunk, kScoreBytes / (4 * model_.config().V)) : kScoreChunk;
   // Token i is scored by the logits of token i - 1; the last token is not computed.
   for (int64_t done = 0; done < n - 1;) {
-    const bool scored = done >= first - 1;
-    const int64_t end = scored ? std::min(done + kScoreChunk, n - 1)
-                               : std::min(done + config_.prefill_chunk, first - 1);
+    int64_t end = n - 1;
+    if (!thins && done < first - 1) end = first - 1;
+    end = std::min({end, done + config_.prefill_chunk, std::max(done, first - 1) + most});
+    const int64_t rows = std::min(end - done, std::max<int64_t>(0, end - (first - 1)));
     const auto chunk = ids.subspan(done, end - done);
     batch.clear();
-    batch.add(chunk, done, lease.hold(end), scored ? end - done : 0);
+    batch.add(chunk, done, lease.hold(end), rows);
     const TensorView logits = runner_->run(batch);
     for (int64_t r = 0; r < logits.shape[0]; ++r) {
       const std::span row(logits.row_as<float>(r), logits.cols());
+      const int64_t at = end - rows + r;
       if (!usable(row)) {
-        throw not_numbers(fmt::format("score of token {}", done + r + 2), done + r + 1, kv_dtype());
+        throw not_numbers(fmt::format("score of token {}", at + 2), at + 1, kv_dtype());
       }
-      const int32_t next = ids[done + r + 1];
+      const int32_t next = ids[at + 1];
       scores.push_back(row[next] - log_sum_exp(row));
     }
     done = end;

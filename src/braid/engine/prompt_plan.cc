@@ -116,7 +116,7 @@ class Planning {
 
   void take_levels(const Topology& all) {
     check_keep(request_.thinning, SequenceParallel{}, all);
-    require_far_keys(config().windows);
+    require_far_keys(config(), request_.cached + request_.tokens);
     levels_ =
         all.ranks() > 1 ? levels_of(request_.thinning, all) : levels_of(request_.thinning, {});
     layers_ = attention_layers(

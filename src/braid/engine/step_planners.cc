@@ -41,19 +41,9 @@ void check_levels(const Model& model, const RunnerConfig& c) {
     fail(ErrorCode::kUnsupported, "--keep with --dp {}: ranks with sequences of their own keep all",
          c.dp);
   }
-  if (model.config().latent && !(c.sp && c.tp > 1)) {
-    fail(ErrorCode::kUnsupported,
-         "--keep: latent attention reads a cache of all heads' latents: leave it out");
-  }
-  const int64_t room =
-      std::min(model.config().context, c.cache.pages_per_sequence * c.cache.page_size);
-  if (model.config().dual && room > model.config().dual->chunks.plain()) {
-    fail(ErrorCode::kUnsupported,
-         "--keep: beyond {} tokens the model has dual chunk attention, and the context is {}: pass "
-         "--ctx, or leave --keep out",
-         model.config().dual->chunks.plain(), room);
-  }
-  require_far_keys(model.config().windows);
+  if (model.config().latent && c.sp && c.tp > 1) return;  // refused for its divided tokens
+  require_far_keys(model.config(), std::min(model.config().context,
+                                            c.cache.pages_per_sequence * c.cache.page_size));
 }
 
 RankDegrees degrees_of(const RunnerConfig& config) {

@@ -30,7 +30,18 @@ KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ran
   return levels;
 }
 
-void require_far_keys(const std::vector<int64_t>& windows) {
+void require_far_keys(const ModelConfig& config, int64_t context) {
+  if (config.latent) {
+    fail(ErrorCode::kUnsupported,
+         "--keep: latent attention reads a cache of all heads' latents: leave it out");
+  }
+  if (config.dual && context > config.dual->chunks.plain()) {
+    fail(ErrorCode::kUnsupported,
+         "--keep: beyond {} tokens the model has dual chunk attention, and the context is {}: pass "
+         "--ctx, or leave --keep out",
+         config.dual->chunks.plain(), context);
+  }
+  const std::vector<int64_t>& windows = config.windows;
   if (windows.empty() || !std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) return;
   fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys: leave it out");
 }

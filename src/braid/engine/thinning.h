@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "braid/model/config.h"
 #include "braid/parallel/attention/key_levels.h"
 
 namespace braid {
@@ -26,7 +27,8 @@ constexpr int kThinnedRanks = 8;
 // kInvalidArgument, naming the option, as key_levels does.
 KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ranks);
 
-// Fails with kUnsupported if each layer of a model has a window: there are no far keys.
-void require_far_keys(const std::vector<int64_t>& windows);
+// Fails with kUnsupported on a model without far keys to leave out at this context: with latent
+// attention, dual chunks beyond their plain length, or a window in each layer.
+void require_far_keys(const ModelConfig& config, int64_t context);
 
 }  // namespace braid

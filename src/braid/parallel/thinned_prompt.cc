@@ -88,7 +88,8 @@ void thin_far_keys(std::vector<RankProgram>& ranks, const KeyLevels& levels,
   for (RankProgram& rank : ranks) {
     if (std::ranges::find(rank.program.ops, &ops::kLatentAttention, &Op::def) !=
         rank.program.ops.end()) {
-      fail(ErrorCode::kUnsupported, "{}: --keep of latent attention, which reads a cache of all",
+      fail(ErrorCode::kUnsupported,
+           "{}: --keep: latent attention reads a cache of all heads' latents: leave it out",
            rank.program.name);
     }
     Thinned(rank, tokens).run();

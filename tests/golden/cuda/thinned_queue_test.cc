@@ -91,7 +91,7 @@ TEST_P(ThinnedQueue, AnswersAreThoseOfUnpreparedSteps) {
 
 // Beside others' answers, whose steps it waits behind, a thinned prompt is alone in its step.
 TEST_P(ThinnedQueue, PromptsAmongAnswersBeginAsAlone) {
-  const auto thins = engine({kGroup}), by_steps = engine({kGroup}, true);
+  const auto thins = engine({kGroup}), by_steps = engine({kGroup}, true), exact = engine({});
   std::vector<AnswerRequest> requests;
   for (size_t i = 0; i < 12; ++i) {
     requests.push_back(request(300 - 23 * i, i % 3 == 1, std::to_string(i)));
@@ -102,7 +102,9 @@ TEST_P(ThinnedQueue, PromptsAmongAnswersBeginAsAlone) {
     ASSERT_EQ(answers[i].end.reason, AnswerReason::length);
     EXPECT_EQ(answers[i].tokens.size(), 24u);
     EXPECT_EQ(answers[i].end.approximate != nullptr, !requests[i].exact);
-    if (!requests[i].exact) expect_equal(answers[i], by_steps->generate(requests[i]), 1);
+    // Later tokens hang on the answers beside, whose number rounds products otherwise.
+    Engine& alone = requests[i].exact ? *exact : *by_steps;
+    expect_equal(answers[i], alone.generate(requests[i]), 1);
   }
   EXPECT_EQ(thins->stats().scheduler.pages.held, 0);
 }

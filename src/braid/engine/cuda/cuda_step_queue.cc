@@ -120,13 +120,20 @@ void CudaStepQueue::allow(int32_t slot, std::span<const uint32_t> mask) {
 
 void CudaStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) {
   left_out_.reset();
+  planning_ = false;
   if (const auto size = planner_.size_for(sizes_, batch)) {
     return put(plans_[*size], batch, row_slots);
   }
+  const double begin = steady_seconds();
+  // A new plan's kernels are tried in the memory that a step under way works in.
+  for (const UnderWay& step : under_way_) {
+    for (const auto& executor : step.bound->executors) replay_of(*executor).finish();
+  }
+  waited_ += steady_seconds() - begin;
   planning_ = true;
   const PlannedStep step = planner_.prepare(batch);
   planning_ = false;
-  put(planned(step.bound), step, row_slots);
+  put(planned(step.bound), step, row_slots, begin);
   planner_.record();
   left_out_ = planner_.last_approximation();
 }
@@ -134,14 +141,14 @@ void CudaStepQueue::put(const Batch& batch, std::span<const int32_t> row_slots) 
 void CudaStepQueue::put(const Planned& plan, const Batch& batch,
                         std::span<const int32_t> row_slots) {
   cut_.assign(batch, {{0, batch.extents().token}}, "step queue");
-  put(plan, {plan.bound, &cut_, cut_.works()}, row_slots);
+  put(plan, {plan.bound, &cut_, cut_.works()}, row_slots, steady_seconds());
 }
 
 void CudaStepQueue::put(const Planned& plan, const PlannedStep& step,
-                        std::span<const int32_t> row_slots) {
-  const double begin = steady_seconds();
+                        std::span<const int32_t> row_slots, double begin) {
+  const double wait = steady_seconds();
   for (const QueueRank& rank : ranks_) rank.sampler->wait_taken(put_);
-  waited_ += steady_seconds() - begin;
+  waited_ += steady_seconds() - wait;
   const auto ranks = static_cast<int>(ranks_.size());
   for (int r = 0; r < ranks; ++r) {
     const size_t i = r;

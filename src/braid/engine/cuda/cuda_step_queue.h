@@ -63,7 +63,9 @@ class CudaStepQueue : public StepQueue {
   Planned planned(std::shared_ptr<BoundForward> bound) const;
   int64_t preparations() const;
   void put(const Planned& plan, const Batch& batch, std::span<const int32_t> row_slots);
-  void put(const Planned& plan, const PlannedStep& step, std::span<const int32_t> row_slots);
+  // `begin`: when the host began with the step.
+  void put(const Planned& plan, const PlannedStep& step, std::span<const int32_t> row_slots,
+           double begin);
 
   const std::vector<QueueRank> ranks_;
   StepPlanner& planner_;

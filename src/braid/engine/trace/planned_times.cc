@@ -16,9 +16,10 @@
 namespace braid {
 namespace {
 
-// Of a launch of a new plan on a GPU, which binds it, captures it and runs it first: measured
-// (docs/log/measurements.md, "A prompt of a new length").
-constexpr double kBindSeconds = 45e-6;
+// Of a launch of a new plan, which GPUs bind and capture before it runs: the 28 ms of a first step
+// over two ranks less the planner's 6.5, by its 583 launches (docs/log/measurements.md, "A prompt
+// of a new length").
+constexpr double kBindSeconds = 37e-6;
 
 std::unique_ptr<KernelCatalog> kernels_of(const RunnerConfig& config, bool one_sided) {
   return config.device.cuda ? kernels_of_gpu(config.device.first_gpu())

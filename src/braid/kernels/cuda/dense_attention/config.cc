@@ -13,9 +13,9 @@ constexpr std::array<int64_t, 4> kSegmentHeads = {64, 96, 128, 256};
 constexpr int kMostSegments = 16;
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kLibraryScratch = int64_t{32} << 20;
-// Bytes of f32 scores at a time: at any size as many, or by queries, whose pixels behind the
-// attention need ten times as much.
-constexpr int64_t kMostScores = int64_t{1} << 28;
+// Bytes of f32 scores at a time: at least kLeastScores, and kScoresOfQuery for each query. Values
+// behind the attention in a decoder take ten times as much for each query.
+constexpr int64_t kLeastScores = int64_t{1} << 28;
 constexpr int64_t kScoresOfQuery = 8 << 10;
 
 int64_t length(TypeList parts, int64_t batch) {
@@ -69,7 +69,7 @@ DenseConfig choose(const DenseDesc& d) {
   if (takes_segments(d)) return {.kernel = DenseKernel::segments};
   if (takes_rows(d)) {
     // As many queries as fill the GPU with tiles of the second product, if the scores have room.
-    const int64_t bytes = std::max(kMostScores, kScoresOfQuery * d.queries);
+    const int64_t bytes = std::max(kLeastScores, kScoresOfQuery * d.queries);
     const int64_t room = std::max<int64_t>(bytes / (4 * padded_keys(d)) / 128 * 128, 128);
     return {.kernel = DenseKernel::rows, .rows = std::min({room, d.queries, int64_t{4096}})};
   }
