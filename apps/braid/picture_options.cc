@@ -194,7 +194,7 @@ void PictureOptions::check_device(const DeviceSpec& chosen) const {
 PipelineConfig PictureOptions::config(int groups) const {
   const bool divided = !sp.empty();
   check_ranks(groups);
-  SequenceRequest sequence{.mode = sp, .machines = machines, .schedule_named = true};
+  SequenceRequest sequence{.mode = sp, .machines = machines, .schedule_named = given("--schedule")};
   if (divided) sequence.degrees = degrees.request();
   if (divided && ranks != 0) {
     require_between("--ranks", ranks, 1, 1024);

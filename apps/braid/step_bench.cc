@@ -304,8 +304,8 @@ BenchPlace::BenchPlace(const StepBenchOptions& o) {
     fail(ErrorCode::kInvalidArgument,
          "--profile simulates ranks: wanted --machines MACHINESxDEVICES or --ranks N");
   }
-  // The mode named here is for devices, ranks and links alone.
-  SequenceRequest sequence{.mode = "ring", .machines = o.machines, .schedule_named = true};
+  // The mode named here is for devices, ranks and links alone; each row has a schedule of its own.
+  SequenceRequest sequence{.mode = "ring", .machines = o.machines};
   if (o.ranks != 0) sequence.ranks = o.ranks;
   const int threads = simulated_ ? 1 : o.threads;
   engine_ = choose_parallel({.device = simulated_ ? "cpu" : o.device,

@@ -69,7 +69,9 @@ TEST_P(CudaDividedPrompt, LogitsAreThoseOfOneGpu) {
           }
         }
       }
-      // Longer prompts of these narrow models may be faster by divided tokens.
+      // Longer prompts of these narrow models may be faster by divided tokens, as are all lengths
+      // over four GPUs where products' sums are not hidden.
+      if (P == 4 && schedule == std::string_view("sequential")) continue;
       bool taken = false, divisible = false;
       for (const std::string& line : ranks.explain()) {
         const auto has = [&](std::string_view text) { return line.find(text) < line.size(); };

@@ -111,7 +111,7 @@ TEST(ThinnedPromptPlan, WrongThinningIsRefusedAsInARun) {
   expect("llama-3-8b", {.keep = {0.5, 0.2}}, "--keep has 2 shares, wanted 1 to 1");
   expect("llama-3-8b", {.keep = {0.5}, .groups = {3, 4}}, "--levels 3,4: groups of 3 ranks");
   expect("llama-3-8b", {.keep = {0.5}, .groups = {2}}, "--levels 2: the last group has 2 of 4");
-  expect("deepseek-v2-lite", {.keep = {0.5}}, "--keep of latent attention");
+  expect("deepseek-v2-lite", {.keep = {0.5}}, "--keep: latent attention reads a cache of all");
 }
 
 }  // namespace
