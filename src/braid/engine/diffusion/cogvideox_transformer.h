@@ -53,8 +53,9 @@ class CogVideoXTransformer {
                  TextRows text = TextRows::split) {
     network_.divide_by(mesh, schedule, text);
   }
-  // The order where nobody chose another: turns by the schedule "cfg_passes", else a batch. At all
-  // measured sizes a batch was faster, by 19% with few rows and 2% with many (docs/log).
+  // The order where nobody chose another: turns by the schedule "cfg_passes", else a batch. Up to
+  // 35,552 rows a batch was faster, by 19% with few rows and 2% with many; with 334,912 it was 8 to
+  // 12% slower (docs/log/components.md).
   TextOrder usual_order() const;
   // Of the present texts; without several: apart.
   TextOrder order() const;
