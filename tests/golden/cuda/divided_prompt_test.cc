@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "braid/engine/loaded_model.h"
-#include "braid/engine/sequence_ranks.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
 #include "golden/support/random_model.h"

@@ -4,10 +4,8 @@
 
 #include <optional>
 
-#include "braid/engine/context_fit.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
-#include "braid/engine/sequence_ranks.h"
 #include "golden/support/expect_greedy.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"

@@ -6,7 +6,6 @@
 #include <optional>
 #include <thread>
 
-#include "braid/engine/context_fit.h"
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
 #include "braid/engine/sequence_ranks.h"
