@@ -82,19 +82,23 @@ TEST(PassOrders, EqualOneRankInEveryMode) {
   }
 }
 
-// Both passes are a batch, or by the schedule "cfg_passes" by turns, which takes several ranks.
+// Both passes are a batch up to a number of rows, or by the schedule "cfg_passes" by turns, which
+// takes several ranks.
 TEST(PassOrders, Rule) {
   const DiffusersFolder folder(tiny_pipeline("video"));
-  const auto order = [&](int ranks, const char* schedule) {
+  const auto order = [&](int ranks, const char* schedule, int64_t rows) {
     NetworkConfig network{.schedule = schedule};
     if (ranks > 1) network.mesh = sequence_mesh(SpMode::ring, {.devices = ranks}, 2);
     return CogVideoXTransformer(folder.config("transformer"), folder.weights("transformer"),
                                 network)
-        .usual_order();
+        .usual_order(rows);
   };
-  for (const int ranks : {1, 2, 4}) {
-    EXPECT_EQ(order(ranks, "sequence_parallel"), TextOrder::batch);
-    EXPECT_EQ(order(ranks, "cfg_passes"), ranks > 1 ? TextOrder::turns : TextOrder::batch);
+  for (const int64_t rows : {kMostBatchRows, kMostBatchRows + 1}) {
+    const TextOrder usual = rows > kMostBatchRows ? TextOrder::apart : TextOrder::batch;
+    for (const int ranks : {1, 2, 4}) {
+      EXPECT_EQ(order(ranks, "sequence_parallel", rows), usual);
+      EXPECT_EQ(order(ranks, "cfg_passes", rows), ranks > 1 ? TextOrder::turns : usual);
+    }
   }
 }
 

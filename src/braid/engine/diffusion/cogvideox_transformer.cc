@@ -99,14 +99,14 @@ TextOrder CogVideoXTransformer::order() const {
   return shape_.passes ? TextOrder::turns : shape_.texts > 1 ? TextOrder::batch : TextOrder::apart;
 }
 
-TextOrder CogVideoXTransformer::usual_order() const {
-  const bool turns = mesh() && network_.schedule() == "cfg_passes";
-  return turns ? TextOrder::turns : TextOrder::batch;
+TextOrder CogVideoXTransformer::usual_order(int64_t rows) const {
+  if (mesh() && network_.schedule() == "cfg_passes") return TextOrder::turns;
+  return rows <= kMostBatchRows ? TextOrder::batch : TextOrder::apart;
 }
 
 CogVideoXShape CogVideoXTransformer::shape_of(int64_t texts, int64_t text, int64_t tokens,
                                               std::optional<TextOrder> wanted) const {
-  const TextOrder order = wanted.value_or(usual_order());
+  const TextOrder order = wanted.value_or(usual_order(texts * (text + tokens)));
   CogVideoXShape shape{.text = text, .tokens = tokens};
   if (order != TextOrder::apart) shape.texts = texts;
   shape.passes = texts > 1 && order == TextOrder::turns;

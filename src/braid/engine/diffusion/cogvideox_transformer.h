@@ -20,13 +20,18 @@ enum class TextOrder : uint8_t {
 };
 std::string_view to_string(TextOrder order);
 
+// A batch of up to 35,552 rows was faster than its texts apart, by 19% with few rows and 2% with
+// many; with 334,912 rows it was 8 to 12% slower (docs/log/components.md). Between nothing is
+// known.
+constexpr int64_t kMostBatchRows = 131072;
+
 // The other inputs of denoising steps, beside latents.
 struct CogVideoXInputs {
   VideoGrid grid;
   int64_t texts = 1;                   // B: with guidance by two passes 2
   std::span<const float> text_states;  // [B * Lt, text_dim], of T5
   std::span<const int64_t> timesteps;  // [steps]
-  std::optional<TextOrder> order;      // none: CogVideoXTransformer::usual_order()
+  std::optional<TextOrder> order;      // none: CogVideoXTransformer::usual_order
 };
 
 // A block, which costs ranks and needs values as all blocks do, and is planned sooner.
@@ -53,10 +58,9 @@ class CogVideoXTransformer {
                  TextRows text = TextRows::split) {
     network_.divide_by(mesh, schedule, text);
   }
-  // The order where nobody chose another: turns by the schedule "cfg_passes", else a batch. Up to
-  // 35,552 rows a batch was faster, by 19% with few rows and 2% with many; with 334,912 it was 8 to
-  // 12% slower (docs/log/components.md).
-  TextOrder usual_order() const;
+  // The order of texts with so many rows together, where nobody chose another: turns by the
+  // schedule "cfg_passes", else a batch, up to kMostBatchRows.
+  TextOrder usual_order(int64_t rows) const;
   // Of the present texts; without several: apart.
   TextOrder order() const;
   // The shape of a step's Program for so many texts, with `text` rows each.

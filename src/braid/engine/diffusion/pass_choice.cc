@@ -43,7 +43,7 @@ class Candidates {
     if (passes > 1 && config_.schedule == "cfg_passes") {
       orders = {TextOrder::turns};
     } else if (passes > 1 && (config_.choose_sp || config_.schedule == "auto")) {
-      orders.push_back(TextOrder::batch);
+      if (passes * (text_ + tokens_) <= kMostBatchRows) orders.push_back(TextOrder::batch);
       const bool named = config_.schedule != "auto" && config_.schedule != "sequence_parallel";
       if (ranks > 1 && !named) orders.push_back(TextOrder::turns);
     }
