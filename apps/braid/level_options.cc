@@ -10,7 +10,7 @@ void LevelOptions::add_to(CLI::App& command, const std::string& parts) {
   command
       .add_option("--keep", keep_,
                   "approximate: the share of a prompt's far keys that attention reads, by level: "
-                  "0.5,0.25; where ranks divide a prompt's tokens those of far ranks")
+                  "0.5,0.25; where ranks divide a prompt's tokens, of the keys on far ranks")
       ->type_name(kNumbers)
       ->group(kRanks);
   command

@@ -8,7 +8,7 @@
 
 namespace braid::app {
 
-// The steps of a replay, one by one, as lines of JSON.
+// A line of JSON for each step of a replay.
 class StepLines {
  public:
   // In the order of the steps; `planning` seconds of a step are its wait for a plan, 0: unknown.
@@ -16,7 +16,7 @@ class StepLines {
   void clear() { steps_.clear(); }
 
   // A line for each step, with the policy's name: prompts as [tokens, keys before them], the number
-  // of answers and their keys, milliseconds, and of these those in which it waits for a plan.
+  // of answers and their keys, a step's milliseconds, and the milliseconds of its wait for a plan.
   std::string text(const std::string& policy) const;
 
  private:

@@ -12,18 +12,12 @@ TEST(KeyLevels, FewerRanksComputeTheSameParts) {
   };
   for (const auto& [P, fewer, machines] : {Ranks{4, 2}, {6, 3}, {8, 2}, {16, 2}, {8, 4, 2}}) {
     for (int64_t cached : {0, 23}) {
+      for (int64_t tokens : {int64_t{P}, int64_t{2 * P + 1}, int64_t{5 * P + 3}}) {
+        expect_dense_by_all(
+            {.P = P, .tokens = tokens, .cached = cached, .machines = machines, .fewer = fewer});
+        if (testing::Test::HasFatalFailure()) return;
+      }
       for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
-        for (int64_t tokens : {int64_t{P}, int64_t{2 * P + 1}, int64_t{5 * P + 3}}) {
-          expect_dense({.P = P,
-                        .tokens = tokens,
-                        .cached = cached,
-                        .keep = {1},
-                        .importance = importance,
-                        .drop_queries = importance == Importance::probe,
-                        .machines = machines,
-                        .fewer = fewer});
-          if (testing::Test::HasFatalFailure()) return;
-        }
         for (const bool drops : {false, true}) {
           expect_thinned({.P = P,
                           .tokens = 10 * P,

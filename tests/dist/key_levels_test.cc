@@ -28,15 +28,8 @@ TEST(KeyLevels, KeepingAllIsDense) {
   for (int P : {2, 3, 4, 8}) {
     for (int64_t tokens : {int64_t{P}, int64_t{3 * P + 1}, int64_t{50}}) {
       for (int64_t cached : {0, 1, 23}) {
-        for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
-          expect_dense({.P = P,
-                        .tokens = tokens,
-                        .cached = cached,
-                        .keep = {1},
-                        .importance = importance,
-                        .drop_queries = importance == Importance::probe});
-          if (testing::Test::HasFatalFailure()) return;
-        }
+        expect_dense_by_all({.P = P, .tokens = tokens, .cached = cached});
+        if (testing::Test::HasFatalFailure()) return;
       }
     }
   }
@@ -97,16 +90,8 @@ TEST(KeyLevels, ARankAloneThinsItsOwnKeys) {
   for (int P : {2, 3, 8, 16}) {
     for (int64_t cached : {0, 23}) {
       const int64_t tokens = 7 * P + 3;
-      for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
-        expect_dense({.P = P,
-                      .tokens = tokens,
-                      .cached = cached,
-                      .keep = {1},
-                      .importance = importance,
-                      .drop_queries = importance == Importance::probe,
-                      .alone = true});
-        if (testing::Test::HasFatalFailure()) return;
-      }
+      expect_dense_by_all({.P = P, .tokens = tokens, .cached = cached, .alone = true});
+      if (testing::Test::HasFatalFailure()) return;
       expect_thinned({.P = P, .tokens = tokens, .cached = cached, .keep = {0.5}, .alone = true});
     }
   }

@@ -73,6 +73,17 @@ inline void expect_dense(const LevelCase& c) {
   expect_exact(a, run(c, a), kSeed);
 }
 
+// Keeps all keys, by each importance in turn; `probe` may drop queries besides.
+inline void expect_dense_by_all(LevelCase c) {
+  c.keep = {1};
+  for (Importance importance : {Importance::own, Importance::probe, Importance::previous}) {
+    c.importance = importance;
+    c.drop_queries = importance == Importance::probe;
+    expect_dense(c);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
 // Pairs of a query and a key in the calls of all ranks.
 inline double computed_pairs(const LevelCase& c, const SequenceAttention& a) {
   double pairs = 0;

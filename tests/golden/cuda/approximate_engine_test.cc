@@ -49,7 +49,7 @@ class ApproximateEngineOnGpus : public testing::TestWithParam<Division> {
     tolerance_ = kDraws * rounding.mean();
   }
 
-  // Parts of four ranks, or of those that divide the tokens.
+  // Levels of four ranks, or of all ranks that divide the tokens.
   EngineConfig thinned() const {
     EngineConfig config = exact_;
     config.thinning = {.keep = {0.4}, .groups = {exact_.sp ? exact_.tp : 4}};

@@ -62,8 +62,8 @@ class ThinnedQueue : public testing::TestWithParam<int> {
   std::optional<Folder> folder_;
 };
 
-// Greedy answers of thinned prompts are those of steps that the runner plans one by one, also
-// behind cached pages. Nothing is prepared late but those prompts.
+// Thinned prompts have the greedy answers of steps that the runner plans one by one, also behind
+// cached pages. Nothing is prepared late but those prompts.
 TEST_P(ThinnedQueue, AnswersAreThoseOfUnpreparedSteps) {
   const auto thins = engine({kGroup}), by_steps = engine({kGroup}, true), exact = engine({});
   const auto late = [&] { return thins->stats().late_preparations; };
