@@ -17,7 +17,16 @@ TEST(SearchRows, LengthsAreRarelySearchedFor) {
   for (int64_t rows = 1; rows <= 16384; ++rows) {
     searched += repays_search(rows, BatchAxis::shard) ? 1 : 0;
   }
-  EXPECT_EQ(searched, 33);
+  EXPECT_EQ(searched, 25);
+}
+
+// A whole prompt's first step would take more than twice as long for its search.
+TEST(SearchRows, WholePromptsDoNotSearch) {
+  for (int64_t rows : {9216, 16384, 65536, 131072}) {
+    EXPECT_FALSE(repays_search(rows, BatchAxis::token)) << rows;
+    EXPECT_FALSE(repays_search(rows, BatchAxis::shard)) << rows;
+    EXPECT_TRUE(repays_search(rows, BatchAxis::none)) << rows;
+  }
 }
 
 }  // namespace
