@@ -20,15 +20,20 @@ constexpr int64_t kStepTokens = 512;
 constexpr double kSlice = 0.05;  // seconds between two questions whether to go on waiting
 
 // Which prompts far keys are left out of; false: of none. With probe and previous a prompt's keys
-// depend on its end, and serve no other prompt.
-bool set_approximation(const EngineConfig& config, bool divides, SchedulerConfig& limits) {
+// depend on its end, and serve no other prompt. On GPUs steps of many requests, of `shared` tokens
+// at most, have their plans before the first request, and a thinned prompt waits for a plan: unless
+// levels are named, prompts that fit into such a step stay exact.
+bool set_approximation(const EngineConfig& config, bool divides, int64_t shared,
+                       SchedulerConfig& limits) {
   if (!config.thinning) return false;
   const KeyLevels levels =
       levels_of(config.thinning,
                 divides ? std::optional(topology_of(config.links, config.tp)) : std::nullopt);
   const bool thins = std::ranges::any_of(levels.keep, [](double share) { return share < 1; });
   if (!thins && !levels.drop_queries) return false;
-  limits.approximate_from = std::max<int64_t>(levels.groups.back(), limits.own_prompt + 1);
+  const bool planned = config.device.cuda && config.thinning.groups.empty();
+  const int64_t exact = planned ? std::max(limits.own_prompt, shared) : limits.own_prompt;
+  limits.approximate_from = std::max<int64_t>(levels.groups.back(), exact + 1);
   limits.approximate_shared = levels.importance == Importance::own;
   return true;
 }
@@ -85,12 +90,14 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
   }
   const int64_t least = limits_.max_running + cache.page_size;
-  const bool approximates = set_approximation(config_, divides, limits_);
+  const int64_t shared =
+      limits_.max_step_tokens > 0 ? limits_.max_step_tokens : std::max(kStepTokens, least);
+  const bool approximates = set_approximation(config_, divides, shared, limits_);
   const bool alone = divides || approximates;
   if (limits_.max_step_tokens == 0) {
     const int64_t prompt = std::min(config_.prefill_chunk, room.context);
-    limits_.max_step_tokens = std::max(alone ? prompt : kStepTokens, least);
-    if (alone && !divides) limits_.shared_tokens = std::max(kStepTokens, least);
+    limits_.max_step_tokens = alone ? std::max(prompt, least) : shared;
+    if (alone && !divides) limits_.shared_tokens = shared;
   }
   runner_ = std::make_unique<Runner>(model, runner_config(config_, cache));
   loop_ = std::make_unique<RequestLoop>(*runner_, loaded_->tokenizer, model.config().V,

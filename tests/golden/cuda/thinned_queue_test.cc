@@ -22,12 +22,21 @@ class ThinnedQueue : public testing::TestWithParam<int> {
   }
   // `groups` of levels; none: all keys.
   std::unique_ptr<Engine> engine(std::vector<int> groups, bool on_host = false) const {
-    EngineConfig config{
-        .device = gpus_for(GetParam()), .tp = GetParam(), .threads = 1, .max_context = 512};
-    if (!groups.empty()) config.thinning = {.keep = {0.4}, .groups = std::move(groups)};
+    Thinning thinning;
+    if (!groups.empty()) thinning = {.keep = {0.4}, .groups = std::move(groups)};
+    return engine(thinning, 0, on_host);
+  }
+  // Steps of at most `step_tokens`; 0: as many as fit.
+  std::unique_ptr<Engine> engine(const Thinning& thinning, int64_t step_tokens,
+                                 bool on_host) const {
+    const EngineConfig config{.device = gpus_for(GetParam()),
+                              .tp = GetParam(),
+                              .thinning = thinning,
+                              .threads = 1,
+                              .max_context = 512};
     RequestLimits limits;
     limits.scheduler.max_running = 4;
-    limits.scheduler.max_step_tokens = 0;  // as many as fit
+    limits.scheduler.max_step_tokens = step_tokens;
     limits.kv_bytes = 64 << 20;
     limits.sample_on_host = on_host;
     return std::make_unique<Engine>(folder_->path().string(), config, limits);
@@ -107,6 +116,16 @@ TEST_P(ThinnedQueue, PromptsAmongAnswersBeginAsAlone) {
     expect_equal(answers[i], alone.generate(requests[i]), 1);
   }
   EXPECT_EQ(thins->stats().scheduler.pages.held, 0);
+}
+
+// Where no levels are named, a prompt that fits into a step of many requests waits for no plan.
+TEST_P(ThinnedQueue, ShortPromptsStayExact) {
+  const auto thins = engine({.keep = {0.4}}, 128, false), exact = engine({}, 128, false);
+  const Answer in_a_step = thins->generate(request(128, false, "a"));
+  expect_equal(in_a_step, exact->generate(request(128, false, "a")), 24);
+  EXPECT_EQ(thins->stats().late_preparations, 0);
+  EXPECT_TRUE(thins->generate(request(129, false, "b")).end.approximate);
+  EXPECT_GT(thins->stats().late_preparations, 0);
 }
 
 TEST_P(ThinnedQueue, ARefusedPromptEndsNoOther) {
