@@ -45,7 +45,8 @@ std::vector<LaunchCost> price_launches(const CostModel& model, const Program& pr
     if (!own || communicates(op)) continue;
     if (const auto price = own(program, op, group != nullptr)) {
       cost.fixed = price->fixed;
-      cost.memory = price->memory;
+      if (!price->memory) continue;
+      cost.memory = *price->memory;
       cost.compute = 0;
     }
   }

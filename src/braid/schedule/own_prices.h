@@ -9,8 +9,8 @@ namespace braid {
 
 // Seconds of a launch alone, priced by a backend in place of a profile's rates.
 struct OwnPrice {
-  double fixed = 0;   // as LaunchCost::fixed
-  double memory = 0;  // as LaunchCost::memory
+  double fixed = 0;              // as LaunchCost::fixed
+  std::optional<double> memory;  // LaunchCost::memory without computation; none: as in the profile
 };
 
 // A backend's prices of ops without communication; nothing for an op: the profile prices the op.

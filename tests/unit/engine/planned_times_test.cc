@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "braid/engine/absent_gpu.h"
+#include "braid/engine/step_plans.h"
 #include "braid/engine/trace/trace_policy.h"
 #include "braid/model/model_shape.h"
 
@@ -133,6 +134,33 @@ TEST_F(PlannedTimesTest, GpusComputeAllRowsOfAPlan) {
   EXPECT_GT(chunk(322), 1.05 * chunk(320));
   const TimedRow answer{.tokens = 1, .cached = 500, .decode = true, .pages = pages(501)};
   EXPECT_LT(times.seconds({&answer, 1}), chunk(64));
+}
+
+// An answer alone is a relay, several are launches with seams between them, as `braid plan` says.
+TEST_F(PlannedTimesTest, AnswersHaveTheFormThatAGpuTakes) {
+  for (int tp : {1, 2}) {
+    const RunnerConfig config = gpus(tp, false);
+    if (!kernels_of_absent_gpu(*config.profile)) GTEST_SKIP() << "this build has no CUDA";
+    SchedulerConfig bounds = limits();
+    bounds.max_step_tokens = 512;
+    PlannedTimes times(model_, config, bounds, kernels_of_absent_gpu(*config.profile));
+    const auto answers = [&](int64_t n) {
+      const std::vector<TimedRow> rows(
+          n, {.tokens = 1, .cached = 2000, .decode = true, .pages = pages(2001)});
+      return times.seconds(rows);
+    };
+    for (int64_t n : {1, 2, 8}) {
+      const StepPlans plan({.config = kConfig,
+                            .tokens = 0,
+                            .decodes = n,
+                            .depth = 2000,
+                            .tp = tp,
+                            .decode = "auto",
+                            .compare = false});
+      EXPECT_NEAR(answers(n) / plan.chosen().step.seconds, 1, 0.05) << n << " over " << tp;
+    }
+    EXPECT_GT(answers(2), 1.1 * answers(1)) << "no relay";
+  }
 }
 
 // With levels only a thinned prompt waits for a plan: other steps take as long as without.

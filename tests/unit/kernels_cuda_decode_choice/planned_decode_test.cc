@@ -6,6 +6,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/error.h"
+#include "braid/model/model_shape.h"
 #include "braid/ops/attention_block.h"
 #include "braid/parallel/lowering.h"
 #include "braid/parallel/tensor_parallel.h"
@@ -31,7 +32,7 @@ class PlannedDecodeTest : public testing::Test {
     double seconds = 0;
     for (const Op& op : program.ops) {
       const OwnPrice price = planned.price(program, op, false).value();
-      seconds += price.fixed + price.memory;
+      seconds += price.fixed + price.memory.value();
     }
     return seconds;
   }
@@ -94,10 +95,49 @@ TEST_F(PlannedDecodeTest, RelaysAreGroups) {
       const OwnPrice apart = planned.price(program, program.ops[i], false).value();
       EXPECT_LE(own.fixed, apart.fixed);
       EXPECT_EQ(own.memory, apart.memory);
-      seconds += own.fixed + own.memory;
+      seconds += own.fixed + own.memory.value();
     }
     EXPECT_NEAR(seconds, price, 1e-9);
   }
+}
+
+// Each capacity keeps its form, whichever was planned last.
+TEST_F(PlannedDecodeTest, CapacitiesHaveTheirForms) {
+  const PlannedDecode planned(backend_.catalog(), {}, rates_, kKeys);
+  const Program one = planned.rewrite(testing_relay::fused_decoder({}));
+  std::vector<const Op*> ops;
+  for (size_t i = 1; i < one.ops.size(); ++i) ops.push_back(&one.ops[i]);  // behind the embedding
+  const auto run = [&] {
+    return planned.join(one, {.ops = ops, .stream = Stream::compute, .ranks_alike = true}).count;
+  };
+  const int joined = run();
+  EXPECT_GT(joined, 0);
+  planned.rewrite(decoder_of(2));
+  EXPECT_EQ(run(), joined);
+  EXPECT_EQ(planned.form()->kind, DecodeKind::relay);
+  EXPECT_EQ(
+      std::ranges::count_if(planned.explain(),
+                            [](const std::string& line) { return line.starts_with("decode"); }),
+      2);
+}
+
+// A form's price has no experts in it: the profile says how long these are read.
+TEST_F(PlannedDecodeTest, ExpertsAreReadAsTheProfileSays) {
+  const ModelShape shape =
+      read_model_shape(std::string(BRAID_TEST_DATA) + "/../configs/qwen3-30b-a3b.json");
+  const PlannedDecode planned(backend_.catalog(), {}, rates_, kKeys);
+  const Program program = planned.rewrite(
+      fuse(fuse(shape.forward(
+                    {.capacity = {1, 1, 1}, .pages = 8, .page_size = 64, .pages_per_sequence = 8}),
+                fusions()),
+           few_token_fusions()));
+  int64_t experts = 0;
+  for (const Op& op : program.ops) {
+    const OwnPrice price = planned.price(program, op, false).value();
+    experts += price.memory ? 0 : 1;
+    EXPECT_EQ(!price.memory, op.def->kind.starts_with("expert_")) << op.def->kind;
+  }
+  EXPECT_GE(experts, shape.config.layers);
 }
 
 // Ranks whose layers are divided evenly share a relay; on several machines, or where ranks differ,

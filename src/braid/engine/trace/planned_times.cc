@@ -10,7 +10,7 @@
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/step_planners.h"
 #include "braid/engine/trace/chunk_attention.h"
-#include "braid/kernels/cuda/decode_choice/decode_rates.h"
+#include "braid/kernels/cuda/decode_choice/planned_decode.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -49,7 +49,11 @@ struct PlannedTimes::Impl {
       : config(c),
         kernels(absent ? std::move(absent) : kernels_of(c, !meshes.empty() || c.ep > 1)),
         with_transfers(kernels.get()),
-        world(c.device.cuda ? with_transfers.catalog() : *kernels, c.device.cuda),
+        decode(c.device.cuda && meshes.empty() ? forms_of(c) : std::nullopt),
+        world(decode          ? static_cast<const KernelCatalog&>(*decode)
+              : c.device.cuda ? with_transfers.catalog()
+                              : *kernels,
+              c.device.cuda),
         planner(make_step_planner(model, c, meshes, world)),
         attention(model.config(), c.tp, limits.max_running,
                   static_cast<int>(c.profile.value().units)),
@@ -64,6 +68,16 @@ struct PlannedTimes::Impl {
     ahead.resize(sizes.size());
   }
 
+  std::optional<cuda::PlannedDecode> forms_of(const RunnerConfig& c) const {
+    const Profile& profile = c.profile.value();
+    const cuda::DecodeRates rates =
+        cuda::absent_decode_rates(profile.name, profile.memory_bytes_per_second);
+    if (!rates.unmeasured.empty()) return {};
+    return std::optional<cuda::PlannedDecode>(std::in_place, with_transfers.catalog(),
+                                              cuda::DecodeForm(), rates, cuda::kUsualContext,
+                                              topology_of(c).machines > 1);
+  }
+
   // Seconds of a step by the plan that the queue takes (CudaStepQueue).
   double of_size(size_t i) {
     std::shared_ptr<const BoundForward>& made = ahead[i];
@@ -73,8 +87,8 @@ struct PlannedTimes::Impl {
     work.extents.token = sizes[i].tokens;
     work.extents.row = sizes[i].rows;
     work.extents.shard = ceil_div(work.extents.token, int64_t{bound->ranks()});
-    return simulate(plan, {&work, 1}, CostModel(config.profile.value(), ranks(bound->ranks())))
-        .seconds;
+    const CostModel cost(config.profile.value(), ranks(bound->ranks()));
+    return simulate(plan, {&work, 1}, cost, decode ? answers(cost, work) : OwnPrices()).seconds;
   }
 
   // Seconds of a step, and of the planner and a new plan's binding.
@@ -114,8 +128,19 @@ struct PlannedTimes::Impl {
     const cuda::DecodeRates rates =
         cuda::absent_decode_rates(cost.profile().name, cost.profile().memory_bytes_per_second);
     return [&cost, work, seam = rates.panel_seam](const Program& program, const Op& op, bool) {
-      const LaunchCost alone = cost.price(program, op, work);
-      return alone.fixed > 0 ? std::optional(OwnPrice{seam, alone.body()}) : std::nullopt;
+      const bool launches = cost.price(program, op, work).fixed > 0;
+      return launches ? std::optional(OwnPrice{.fixed = seam, .memory = {}}) : std::nullopt;
+    };
+  }
+
+  // Launches of a step of answers, whose keys are those of `work`.
+  OwnPrices answers(const CostModel& cost, const Work& work) const {
+    return [&cost, work, this](const Program& program, const Op& op, bool grouped) {
+      std::optional<OwnPrice> price = decode->price(program, op, grouped);
+      if (price && op.def == &ops::kAttention) {
+        price->memory = cost.price(program, op, work).memory;
+      }
+      return price;
     };
   }
 
@@ -150,6 +175,7 @@ struct PlannedTimes::Impl {
   const RunnerConfig config;
   const std::unique_ptr<KernelCatalog> kernels;
   const NullBackend with_transfers;
+  const std::optional<cuda::PlannedDecode> decode;  // of GPUs that plan ahead, with known constants
   CountingWorld world;
   const std::unique_ptr<StepPlanner> planner;
   const ChunkAttention attention;

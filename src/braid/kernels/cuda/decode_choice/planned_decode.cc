@@ -10,6 +10,13 @@
 namespace braid::cuda {
 namespace {
 
+bool reads_experts(const Program& program, const Op& op) {
+  return std::ranges::any_of(op.inputs, [&](ValueId id) {
+    return id != kNoValue && program.value(id).kind == ValueKind::weight &&
+           program.value(id).type.shape.rank() == 3;
+  });
+}
+
 // Bytes of the keys and values that an attention reads.
 int64_t key_bytes(const Program& program, const Op& op, int64_t context) {
   const ValueType& k = program.value(op.inputs[1]).type;  // cache [pages, page_size, Hkv, D]
@@ -21,8 +28,9 @@ int64_t key_bytes(const Program& program, const Op& op, int64_t context) {
 
 FusedConfig PlannedDecode::config(const Program& program, const Op& op) const {
   const FusedShape shape = fused_shape(op, program.input_types(op));
-  return fused_config(shape, form_->scope, form_->path, form_->cluster,
-                      {.clusters = rates_.clusters}, form_->split, form_->parts);
+  const DecodeForm& form = choices_.at(program.capacity.token).form;
+  return fused_config(shape, form.scope, form.path, form.cluster, {.clusters = rates_.clusters},
+                      form.split, form.parts);
 }
 
 KernelInfo PlannedDecode::find(const Program& program, const Op& op, Stream stream,
@@ -36,25 +44,42 @@ Program PlannedDecode::rewrite(Program program) const {
   const std::optional<DecodeStep> step = describe_step(program, context_);
   if (!step) return program;
   const FusedDevice device{.clusters = rates_.clusters};
-  if (!form_) {
-    form_ = choose_decode(asked_, *step, device, rates_);
-    norms_apart_ = step->norms_apart;
-    lines_ = explain_decode(*form_, *step, device, rates_);
-  } else {
-    choose_decode(*form_, *step, device, rates_);  // refuses where another rank's part differs
+  const auto known = choices_.find(program.capacity.token);
+  const bool first = known == choices_.end();
+  // Refuses where another rank's part differs.
+  const DecodeForm form = choose_decode(first ? asked_ : known->second.form, *step, device, rates_);
+  if (first) {
+    choices_[program.capacity.token] = {form, step->norms_apart,
+                                        explain_decode(form, *step, device, rates_)};
   }
-  if (form_->kind != DecodeKind::fused) return program;
-  return fuse(program, ops::attention_block_fusions(form_->scope == FusedScope::projected));
+  if (form.kind != DecodeKind::fused) return program;
+  return fuse(program, ops::attention_block_fusions(form.scope == FusedScope::projected));
+}
+
+std::vector<std::string> PlannedDecode::explain() const {
+  std::vector<std::string> lines;
+  for (const auto& [tokens, choice] : choices_) {
+    lines.insert(lines.end(), choice.lines.begin(), choice.lines.end());
+  }
+  return lines;
+}
+
+std::optional<DecodeForm> PlannedDecode::form() const {
+  if (choices_.empty()) return {};
+  return choices_.begin()->second.form;
 }
 
 LaunchGroup PlannedDecode::join(const Program& program, const LaunchRun& run) const {
-  if (!form_ || form_->kind != DecodeKind::relay) return {};
+  const auto choice = choices_.find(program.capacity.token);
+  if (choice == choices_.end() || choice->second.form.kind != DecodeKind::relay) return {};
   return relay_group(relay_run(program, run.ops, {}, run.ranks_alike && !across_machines_));
 }
 
 std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& op,
                                              bool grouped) const {
-  if (!form_) return {};
+  const auto choice = choices_.find(program.capacity.token);
+  if (choice == choices_.end()) return {};
+  const bool norms_apart = choice->second.norms_apart;
   if (op.def == &ops::kAttentionBlock) {
     const BlockPrice block = block_price(fused_shape(op, program.input_types(op)),
                                          config(program, op), context_, rates_);
@@ -63,14 +88,15 @@ std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& o
   int64_t bytes = product_bytes(program, op);
   if (op.def == &ops::kAttention) bytes = key_bytes(program, op, context_);
   OwnPrice price{.memory = static_cast<double>(bytes) / rates_.stream};
+  if (reads_experts(program, op)) price.memory.reset();
   if (std::ranges::count(program.outputs, op.outputs.empty() ? kNoValue : op.outputs.back()) > 0) {
     return price;
   }
   if (grouped) {
     price.fixed = bytes > 0 ? relay_seam(bytes, rates_) : 0;
   } else {
-    const int launches = op.def == &ops::kNormLinear && norms_apart_ ? 2 : 1;
-    price.fixed = launches * (norms_apart_ ? rates_.panel_seam : rates_.launch_seam);
+    const int launches = op.def == &ops::kNormLinear && norms_apart ? 2 : 1;
+    price.fixed = launches * (norms_apart ? rates_.panel_seam : rates_.launch_seam);
   }
   return price;
 }

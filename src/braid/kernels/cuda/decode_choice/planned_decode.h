@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace braid::cuda {
 
-// Kernels of an absent GPU for a decode step, for `braid plan`: the form is chosen as on a GPU, and
-// each launch has its part of the form's price. Pure host code.
+// Kernels of an absent GPU for decode steps: each capacity's form is chosen as on a GPU, and each
+// launch has its part of the form's price. Pure host code.
 class PlannedDecode : public KernelCatalog {
  public:
   // `kernels` outlives the catalog and knows all but blocks. `context`: keys of each token.
@@ -27,19 +28,25 @@ class PlannedDecode : public KernelCatalog {
   KernelInfo find(const Program& program, const Op& op, Stream stream,
                   const Extents& capacity) const override;
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
-  // Chooses the form for all ranks by the first Program of a decode step.
+  // Chooses the form for all ranks by the first Program of a decode step of its capacity.
   Program rewrite(Program program) const override;
-  // Relays of an H100, in steps whose form is a relay.
+  // Relays of an H100, in steps of one token whose form is a relay.
   LaunchGroup join(const Program& program, const LaunchRun& run) const override;
-  std::vector<std::string> explain() const override { return lines_; }
+  std::vector<std::string> explain() const override;
 
   // Of decode steps, in the form of rewrite(): members of a group have the seams of a relay's
-  // steps, blocks their exchanges, other launches a seam each.
+  // steps, blocks their exchanges, other launches a seam each. Experts are read as the profile
+  // says: the form's price leaves them out.
   std::optional<OwnPrice> price(const Program& program, const Op& op, bool grouped) const;
-  // The chosen form; nothing without a decode step of few tokens.
-  const std::optional<DecodeForm>& form() const { return form_; }
+  // The form for the least capacity so far; nothing without a decode step of few tokens.
+  std::optional<DecodeForm> form() const;
 
  private:
+  struct Choice {
+    DecodeForm form;
+    bool norms_apart = false;
+    std::vector<std::string> lines;
+  };
   FusedConfig config(const Program& program, const Op& op) const;
 
   const KernelCatalog& kernels_;
@@ -47,9 +54,7 @@ class PlannedDecode : public KernelCatalog {
   const DecodeRates rates_;
   const int64_t context_;
   const bool across_machines_;
-  mutable std::optional<DecodeForm> form_;
-  mutable bool norms_apart_ = false;
-  mutable std::vector<std::string> lines_;
+  mutable std::map<int64_t, Choice> choices_;  // by capacity of tokens
 };
 
 }  // namespace braid::cuda
