@@ -151,6 +151,26 @@ std::string read_file(const std::filesystem::path& path) {
   return text;
 }
 
+// A field of the object before it, with a line for each rate.
+std::string table_of(std::string_view field, const std::vector<Rate>& rates) {
+  std::string text = fmt::format(",\n  \"{}\": [", field);
+  for (const Rate& rate : rates) {
+    Json points = Json::array();
+    for (const Rate::Point& point : rate.points) {
+      points.push_back({rounded(point.m), rounded(point.per_second)});
+    }
+    const Json line = {{"kind", rate.kind},
+                       {"dtype", rate.dtype},
+                       {"unit", rate.unit == Rate::Unit::flops ? "flops" : "bytes"},
+                       {"includes_memory", rate.includes_memory},
+                       {"ranks", rate.ranks},
+                       {"head_dim", rate.head_dim},
+                       {"points", points}};
+    text += (&rate == rates.data() ? "\n    " : ",\n    ") + line.dump();
+  }
+  return text + "\n  ]";
+}
+
 bool is_path(const std::string& name) {
   return name.find('/') != std::string::npos || name.ends_with(".json");
 }
@@ -164,6 +184,19 @@ double Rate::at(double m) const {
   const Point &a = *(after - 1), &b = *after;
   const double t = std::log(m / a.m) / std::log(b.m / a.m);
   return a.per_second * std::pow(b.per_second / a.per_second, t);
+}
+
+Profile Profile::under_load() const {
+  Profile loaded = *this;
+  loaded.loaded_rates.clear();
+  for (const Rate& rate : loaded_rates) {
+    std::erase_if(loaded.rates, [&](const Rate& r) {
+      return std::tie(r.kind, r.dtype, r.ranks, r.head_dim) ==
+             std::tie(rate.kind, rate.dtype, rate.ranks, rate.head_dim);
+    });
+    loaded.rates.push_back(rate);
+  }
+  return loaded;
 }
 
 const Rate* Profile::find(std::string_view kind, std::string_view dtype, int ranks,
@@ -231,31 +264,22 @@ Profile parse_profile(std::string_view json, const std::string& origin) {
   p.cluster_link = read_link(links.object("cluster"));
   if (links.has("rack")) p.rack_link = read_link(links.object("rack"));
   links.done();
-  const Json& rates = reader.array("rates", kMaxRates);
-  for (size_t i = 0; i < rates.size(); ++i) {
-    p.rates.push_back(read_rate(reader.object(rates[i], "rates", i)));
-  }
+  const auto read_rates = [&](const char* field, std::vector<Rate>& to) {
+    const Json& rates = reader.array(field, kMaxRates);
+    for (size_t i = 0; i < rates.size(); ++i) {
+      to.push_back(read_rate(reader.object(rates[i], field, i)));
+    }
+  };
+  read_rates("rates", p.rates);
+  if (reader.has("loaded_rates")) read_rates("loaded_rates", p.loaded_rates);
   reader.done();
   return p;
 }
 
 std::string to_json(const Profile& p) {
-  Json streams, rates = Json::array();
+  Json streams;
   for (Stream stream : kStreams) {
     streams[std::string(to_string(stream))] = p.stream_units[stream];
-  }
-  for (const Rate& rate : p.rates) {
-    Json points = Json::array();
-    for (const Rate::Point& point : rate.points) {
-      points.push_back({rounded(point.m), rounded(point.per_second)});
-    }
-    rates.push_back({{"kind", rate.kind},
-                     {"dtype", rate.dtype},
-                     {"unit", rate.unit == Rate::Unit::flops ? "flops" : "bytes"},
-                     {"includes_memory", rate.includes_memory},
-                     {"ranks", rate.ranks},
-                     {"head_dim", rate.head_dim},
-                     {"points", points}});
   }
   Json links = {{"machine", link_json(p.machine_link)}, {"cluster", link_json(p.cluster_link)}};
   if (p.rack_link) links["rack"] = link_json(*p.rack_link);
@@ -279,12 +303,11 @@ std::string to_json(const Profile& p) {
       {"product_tiles", p.product_tiles},
       {"links", links},
   };
-  // A line for each rate: a readable table.
   std::string text = head.dump(2);
   text.resize(text.size() - 2);
-  text += ",\n  \"rates\": [";
-  for (size_t i = 0; i < rates.size(); ++i) text += (i ? ",\n    " : "\n    ") + rates[i].dump();
-  return text + "\n  ]\n}\n";
+  text += table_of("rates", p.rates);
+  if (!p.loaded_rates.empty()) text += table_of("loaded_rates", p.loaded_rates);
+  return text + "\n}\n";
 }
 
 std::filesystem::path profile_cache_folder() {

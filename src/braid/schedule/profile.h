@@ -76,8 +76,12 @@ struct Profile {
   // uplink. None: as cluster_link alone.
   std::optional<LinkProfile> rack_link;
   std::vector<Rate> rates;
+  // Of a device that has computed for a second or more, whose clocks have fallen.
+  std::vector<Rate> loaded_rates;
   bool operator==(const Profile&) const = default;
 
+  // The same device under load: its loaded rates stand in place of rates for the same ops.
+  Profile under_load() const;
   // The best fitting rate: of the kind and dtype, otherwise of the kind and any dtype; then of the
   // head dim, then with the largest `ranks` up to the given; null: none.
   const Rate* find(std::string_view kind, std::string_view dtype, int ranks = 1,

@@ -64,6 +64,25 @@ TEST(Profile, AnUplinkOfRacksIsWrittenIfThereIsOne) {
   EXPECT_EQ(error_of(changed("/links/row", 1)), "p.json: links.row is no field of a profile");
 }
 
+TEST(Profile, UnderLoadItsLoadedRatesCount) {
+  EXPECT_EQ(sample().under_load(), sample());
+  Profile p = sample();
+  p.rates = {{"linear", "", Rate::Unit::flops, false, {{1, 8e14}}},
+             {"linear", "q4_0", Rate::Unit::flops, false, {{1, 4e14}}},
+             {"attention", "", Rate::Unit::flops, false, {{1, 6e14}}, 1, 64}};
+  p.loaded_rates = {{"linear", "", Rate::Unit::flops, false, {{1, 7e14}}},
+                    {"attention", "", Rate::Unit::flops, false, {{1, 5e14}}}};
+  EXPECT_EQ(parse_profile(to_json(p), "sample"), p);
+  const Profile loaded = p.under_load();
+  EXPECT_EQ(loaded.find("linear", "")->at(1), 7e14);
+  EXPECT_EQ(loaded.find("linear", "q4_0")->at(1), 4e14);
+  EXPECT_EQ(loaded.find("attention", "", 1, 64)->at(1), 6e14) << "of another head dim";
+  EXPECT_EQ(loaded.find("attention", "", 1, 128)->at(1), 5e14);
+  EXPECT_EQ(loaded.rates.size(), 4);
+  EXPECT_EQ(loaded.under_load(), loaded);
+  EXPECT_EQ(p.find("linear", "")->at(1), 8e14) << "short runs keep their rates";
+}
+
 TEST(Profile, TheRateThatFitsBest) {
   Profile p = toy::seconds_profile();
   const auto rate = [](const char* dtype, int ranks, double per_second) {

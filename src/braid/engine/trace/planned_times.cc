@@ -55,8 +55,8 @@ struct PlannedTimes::Impl {
                               : *kernels,
               c.device.cuda),
         planner(make_step_planner(model, c, meshes, world)),
-        attention(model.config(), c.tp, limits.max_running,
-                  static_cast<int>(c.profile.value().units)),
+        profile(c.profile.value().under_load()),
+        attention(model.config(), c.tp, limits.max_running, static_cast<int>(profile.units)),
         context(limits.room()),
         batch(c.cache.page_size) {
     world.keep_plans();
@@ -69,9 +69,8 @@ struct PlannedTimes::Impl {
   }
 
   std::optional<cuda::PlannedDecode> forms_of(const RunnerConfig& c) const {
-    const Profile& profile = c.profile.value();
-    const cuda::DecodeRates rates =
-        cuda::absent_decode_rates(profile.name, profile.memory_bytes_per_second);
+    const cuda::DecodeRates rates = cuda::absent_decode_rates(
+        c.profile.value().name, c.profile.value().memory_bytes_per_second);
     if (!rates.unmeasured.empty()) return {};
     return std::optional<cuda::PlannedDecode>(std::in_place, with_transfers.catalog(),
                                               cuda::DecodeForm(), rates, cuda::kUsualContext,
@@ -87,7 +86,7 @@ struct PlannedTimes::Impl {
     work.extents.token = sizes[i].tokens;
     work.extents.row = sizes[i].rows;
     work.extents.shard = ceil_div(work.extents.token, int64_t{bound->ranks()});
-    const CostModel cost(config.profile.value(), ranks(bound->ranks()));
+    const CostModel cost(profile, ranks(bound->ranks()));
     return simulate(plan, {&work, 1}, cost, decode ? answers(cost, work) : OwnPrices()).seconds;
   }
 
@@ -114,7 +113,7 @@ struct PlannedTimes::Impl {
 
   double simulated(const PlannedStep& step) {
     take(step.bound);
-    const CostModel cost(config.profile.value(), ranks(bound->ranks()));
+    const CostModel cost(profile, ranks(bound->ranks()));
     std::vector<Work> works(step.works.begin(), step.works.end());
     if (bound->key.kind != ContextKey::Kind::apart) return simulate(plan, works, cost).seconds;
     share(works[0], step);
@@ -178,6 +177,7 @@ struct PlannedTimes::Impl {
   const std::optional<cuda::PlannedDecode> decode;  // of GPUs that plan ahead, with known constants
   CountingWorld world;
   const std::unique_ptr<StepPlanner> planner;
+  const Profile profile;  // by which steps are priced; the planner has the configuration's
   const ChunkAttention attention;
   const int64_t context;        // of a sequence
   std::vector<StepSize> sizes;  // Runner::step_queue has their plans before the first step; or none
@@ -213,7 +213,7 @@ double PlannedTimes::seconds(std::span<const TimedRow> rows) {
   if (const auto size = impl_->planner->size_for(impl_->sizes, batch)) {
     seconds = impl_->of_size(*size);
     for (const TimedRow& row : rows) {
-      seconds += impl_->attention.beyond(*impl_->config.profile, row.tokens, row.cached);
+      seconds += impl_->attention.beyond(impl_->profile, row.tokens, row.cached);
     }
     return seconds;
   }

@@ -30,7 +30,7 @@ class SetSimulator {
  public:
   SetSimulator(const TraceCluster& cluster, const Topology& set)
       : set_(set),
-        profile_(load_profile(cluster.profile)),
+        profile_(load_profile(cluster.profile).under_load()),
         shape_(read_model_shape(cluster.config)) {
     cache_.pages = cache_.pages_per_sequence = kMostContext / kPageSize;
     cache_.page_size = kPageSize;
