@@ -140,6 +140,17 @@ class Planning {
       fail(ErrorCode::kInvalidArgument, "parts of {} ranks do not divide over {}", all,
            mesh.ranks());
     }
+    require_few_parts(mesh.ranks());
+  }
+
+  // Fails where each of `ranks` GPUs would thin the keys of too many parts.
+  void require_few_parts(int ranks) const {
+    constexpr int kMost = 16;  // kernels/cuda/thinning/device/thin_keys.h
+    if (profile_.shared_units || !thins(request_.tokens)) return;
+    if (const int all = levels_->groups.back(); all > kMost * ranks) {
+      fail(ErrorCode::kUnsupported, "--levels of {} ranks: a GPU thins the parts of {} at most",
+           all, kMost);
+    }
   }
 
   // Writes what a step reads, of tokens on `ranks` ranks.
@@ -155,6 +166,7 @@ class Planning {
   Steps steps_of(const Way& way) const {
     const CostModel cost(profile_, way.topology);
     if (!way.mode) {
+      require_few_parts(1);
       return {1, [=, this](int64_t tokens, int64_t cached, int64_t all) {
                 PromptCandidate made = batch_candidate(planner_of(way.topology, {}, false, all),
                                                        tokens, cached, cost, !thins(tokens));

@@ -94,6 +94,31 @@ TEST(ThinnedPromptPlan, ADeviceHasThePartsOfManyRanks) {
   EXPECT_FALSE(plan.approximation(plan.taken())) << "not every part has a token";
 }
 
+// As its kernel says in a run; a ring's ranks have their own parts alone.
+TEST(ThinnedPromptPlan, AGpuThinsThePartsOfSixteenRanks) {
+  const auto refused = [](const PromptRequest& r) {
+    std::vector<int> ranks;
+    for (const PromptCandidate& c : plan_prompt(r).candidates) {
+      if (c.refused.find("a GPU thins the parts of 16 at most") != std::string::npos) {
+        ranks.push_back(c.mesh ? c.ranks() : -c.ranks());
+      }
+    }
+    return ranks;
+  };
+  PromptRequest r = request(4096, "1x2");
+  r.thinning = {.keep = {0.5}, .groups = {16}};
+  EXPECT_TRUE(refused(r).empty());
+  r.thinning.groups = {32};
+  EXPECT_EQ(refused(r), (std::vector{-1, -2})) << "one GPU, and weights divided over two";
+  r.tokens = 31;
+  EXPECT_TRUE(refused(r).empty()) << "exact: not every part has a token";
+  r.tokens = 4096;
+  r.thinning.groups = {34};
+  EXPECT_THROW(plan_prompt(r), Error) << "no candidate is left";
+  r.profile = "a100";
+  EXPECT_THROW(plan_prompt(r), Error);
+}
+
 TEST(ThinnedPromptPlan, WrongThinningIsRefusedAsInARun) {
   const auto expect = [](const char* name, const Thinning& thinning, const std::string& text) {
     PromptRequest r = request(4096, "1x4");
