@@ -188,17 +188,4 @@ std::optional<size_t> choose_candidate(std::span<const PromptCandidate> candidat
   return chosen;
 }
 
-double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,
-                     const CostModel& cost) {
-  const int64_t ranks = planner.ranks();
-  const ContextKey key =
-      key_for_apart(even_layout(sequences, planner.ranks()), sequences, sequences);
-  const PlannedForward planned = planner.plan_apart(*find_strategy("sequential"), key, &cost);
-  const int64_t share = ceil_div(sequences * keys, ranks);
-  const Work work{.extents = {.token = sequences, .sequence = 1, .row = sequences},
-                  .attended = share,
-                  .kv_tokens = share};
-  return simulate(planned, {&work, 1}, cost).seconds;
-}
-
 }  // namespace braid

@@ -90,8 +90,4 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
 PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, int64_t cached,
                                 const CostModel& cost, bool exact = true);
 
-// Simulated time of a token of each sequence, with keys in equal parts on the planner's mesh.
-double apart_seconds(const ForwardPlanner& planner, int64_t sequences, int64_t keys,
-                     const CostModel& cost);
-
 }  // namespace braid

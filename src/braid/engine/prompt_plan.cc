@@ -9,6 +9,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/math.h"
+#include "braid/engine/answer_seconds.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/divided_keys.h"
 #include "braid/engine/kv_dtype.h"
@@ -89,7 +90,7 @@ class Planning {
     const Steps steps = steps_of(way);
     PromptCandidate made = in_steps(steps);
     try {
-      made.token_seconds = token_seconds(way, steps);
+      made.token_seconds = token_seconds(way);
     } catch (const Error& error) {
       if (!forbids(error)) throw;
     }
@@ -189,11 +190,17 @@ class Planning {
   }
 
   // A token behind the prompt.
-  double token_seconds(const Way& way, const Steps& steps) const {
-    if (!way.mode) return steps.make(1, all_tokens() - 1, all_tokens()).seconds;
-    const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
-    return apart_seconds(planner_of(way.topology, mesh, true, all_tokens()), 1, all_tokens(),
-                         CostModel(profile_, way.topology));
+  double token_seconds(const Way& way) const {
+    const CostModel cost(profile_, way.topology);
+    if (way.mode) {
+      const SequenceMesh mesh = sequence_mesh(*way.mode, way.topology, config().Hq, {});
+      return apart_answer_seconds(planner_of(way.topology, mesh, true, all_tokens()), 1,
+                                  all_tokens(), cost);
+    }
+    const PlannerWith planner = [&](const KernelCatalog& kernels) {
+      return planner_of(way.topology, {}, false, all_tokens(), &kernels);
+    };
+    return answer_seconds(backend_.catalog(), planner, 1, all_tokens(), cost);
   }
 
   // The step that takes most memory: as many tokens as others, behind all others.
@@ -249,9 +256,13 @@ class Planning {
   // With a cache for `tokens` tokens.
   ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh, bool apart,
                             int64_t tokens) const {
+    return planner_of(topology, std::move(mesh), apart, tokens, &backend_.catalog());
+  }
+  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh, bool apart,
+                            int64_t tokens, const KernelCatalog* kernels) const {
     CacheShape cache = cache_;
     cache.pages = cache.pages_per_sequence = ceil_div(tokens, kPageSize);
-    const std::vector<const KernelCatalog*> catalogs(topology.ranks(), &backend_.catalog());
+    const std::vector<const KernelCatalog*> catalogs(topology.ranks(), kernels);
     return ForwardPlanner([this](const ForwardShape& s) { return forward(s); },
                           apart ? rank_cache(cache, topology.ranks()) : cache, catalogs, topology,
                           std::move(mesh), {}, levels_);

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "braid/engine/answer_seconds.h"
 #include "braid/engine/newest_lines.h"
 #include "braid/parallel/attention/queries.h"
 #include "braid/schedule/strategies/registry.h"
@@ -189,14 +190,18 @@ void SequenceRanks::explain_moves(const ContextKey& key, const PlannedForward& p
 std::string SequenceRanks::faster_decode() const {
   const int64_t keys = choice_->longest();
   if (keys == 0 || P_ == 1) return "";
+  const auto whole = [&](const Topology& ranks) {
+    const PlannerWith planner = [&](const KernelCatalog& kernels) {
+      return ForwardPlanner(model_, shape_, {static_cast<size_t>(ranks.ranks()), &kernels}, ranks);
+    };
+    return answer_seconds(*world_.catalogs(1)[0], planner, 1, keys,
+                          CostModel(cost_->profile(), ranks));
+  };
   const double here =
-      apart_ ? apart_seconds(over_ranks(), 1, keys, *cost_)
-             : batch_candidate(on_first_, 1, keys - 1, CostModel(cost_->profile(), Topology{}))
-                   .seconds;
+      apart_ ? apart_answer_seconds(over_ranks(), 1, keys, *cost_) : whole(Topology{});
   double divided = 0;
   try {
-    const ForwardPlanner weights(model_, shape_, world_.catalogs(P_), over_ranks().topology());
-    divided = batch_candidate(weights, 1, keys - 1, *cost_).seconds;
+    divided = whole(over_ranks().topology());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kUnsupported) {
       throw;

@@ -5,12 +5,12 @@
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/clock.h"
 #include "braid/engine/absent_world.h"
+#include "braid/engine/answer_seconds.h"
 #include "braid/engine/cluster_kernels.h"
 #include "braid/engine/describe_cluster.h"
 #include "braid/engine/prompt_candidate.h"
 #include "braid/engine/step_planners.h"
 #include "braid/engine/trace/chunk_attention.h"
-#include "braid/kernels/cuda/decode_choice/planned_decode.h"
 #include "braid/schedule/simulator.h"
 
 namespace braid {
@@ -69,11 +69,10 @@ struct PlannedTimes::Impl {
   }
 
   std::optional<cuda::PlannedDecode> forms_of(const RunnerConfig& c) const {
-    const cuda::DecodeRates rates = cuda::absent_decode_rates(
-        c.profile.value().name, c.profile.value().memory_bytes_per_second);
-    if (!rates.unmeasured.empty()) return {};
+    const auto rates = answer_rates(c.profile.value());
+    if (!rates) return {};
     return std::optional<cuda::PlannedDecode>(std::in_place, with_transfers.catalog(),
-                                              cuda::DecodeForm(), rates, cuda::kUsualContext,
+                                              cuda::DecodeForm(), *rates, cuda::kUsualContext,
                                               topology_of(c).machines > 1);
   }
 
@@ -117,19 +116,9 @@ struct PlannedTimes::Impl {
     std::vector<Work> works(step.works.begin(), step.works.end());
     if (bound->key.kind != ContextKey::Kind::apart) return simulate(plan, works, cost).seconds;
     share(works[0], step);
-    return simulate(plan, works, cost, config.device.cuda ? seams(cost, works[0]) : OwnPrices())
-        .seconds;
-  }
-
-  // Launches of few rows on a GPU: a profile has the time of a launch in a full stream, and a
-  // decode step the seam to the next.
-  OwnPrices seams(const CostModel& cost, const Work& work) const {
-    const cuda::DecodeRates rates =
-        cuda::absent_decode_rates(cost.profile().name, cost.profile().memory_bytes_per_second);
-    return [&cost, work, seam = rates.panel_seam](const Program& program, const Op& op, bool) {
-      const bool launches = cost.price(program, op, work).fixed > 0;
-      return launches ? std::optional(OwnPrice{.fixed = seam, .memory = {}}) : std::nullopt;
-    };
+    const auto rates = answer_rates(profile);
+    const bool seams = config.device.cuda && rates;
+    return simulate(plan, works, cost, seams ? launch_seams(*rates, cost) : OwnPrices()).seconds;
   }
 
   // Launches of a step of answers, whose keys are those of `work`.

@@ -8,6 +8,7 @@
 
 #include "braid/backend/null/null_backend.h"
 #include "braid/base/error.h"
+#include "braid/engine/answer_seconds.h"
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/context_fit.h"
 #include "braid/engine/mesh_choice.h"
@@ -63,23 +64,18 @@ class SetSimulator {
     return bytes;
   }
 
-  // A batch with equal sequences, on a set that divides weights or on a single rank.
-  double batch(const Topology& ranks, int64_t sequences, int64_t tokens, int64_t cached) const {
-    const CostModel cost(profile_, ranks);
-    const ForwardPlanner planner = planner_of(ranks, {}, {});
-    const std::vector<int32_t> ids(static_cast<size_t>(tokens));
-    std::vector<int32_t> pages(static_cast<size_t>(ceil_div(cached + tokens, kPageSize)));
-    Batch batch(kPageSize);
-    for (int64_t i = 0; i < sequences; ++i) batch.add(ids, cached, pages, 1);
-    StrategyChoice::Strategies strategies;
-    for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
-    size_t chosen = 0;
-    if (ranks.ranks() > 1) {
-      chosen = static_cast<size_t>(StrategyChoice(planner, cost, strategies).choose(batch));
-    }
-    BatchCut cut;
-    const PlannedForward planned = planner.plan(*strategies[chosen], batch, cut, &cost);
-    return simulate(planned, cut.works(), cost).seconds;
+  // A prompt's chunk on the set, which divides weights.
+  double chunk(int64_t tokens, int64_t cached) const {
+    return batch_candidate(planner_of(set_, {}, {}), tokens, cached, CostModel(profile_, set_))
+        .seconds;
+  }
+  // A token of each sequence, on a set that divides weights or on a single rank.
+  double answers(const Topology& ranks, int64_t sequences, int64_t keys) const {
+    const PlannerWith planner = [&](const KernelCatalog& kernels) {
+      return planner_of(ranks, {}, {}, &kernels);
+    };
+    return answer_seconds(backend_.catalog(), planner, sequences, keys + 1,
+                          CostModel(profile_, ranks));
   }
 
   // A prompt whose tokens are divided over the set.
@@ -108,14 +104,16 @@ class SetSimulator {
 
   // Decodes for sequences with keys in equal parts on all ranks.
   double apart(const SequenceMesh& mesh, int64_t sequences, int64_t keys) const {
-    return apart_seconds(planner_of(set_, mesh, {}), sequences, keys, CostModel(profile_, set_));
+    return apart_answer_seconds(planner_of(set_, mesh, {}), sequences, keys,
+                                CostModel(profile_, set_));
   }
 
  private:
   ForwardPlanner planner_of(const Topology& ranks, std::optional<SequenceMesh> mesh,
-                            std::optional<KeyLevels> levels) const {
+                            std::optional<KeyLevels> levels,
+                            const KernelCatalog* kernels = nullptr) const {
     const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(ranks.ranks()),
-                                                     &backend_.catalog());
+                                                     kernels ? kernels : &backend_.catalog());
     return ForwardPlanner([this](const ForwardShape& s) { return shape_.forward(s); },
                           mesh ? rank_cache(cache_, ranks.ranks()) : cache_, catalogs, ranks,
                           std::move(mesh), {}, std::move(levels));
@@ -211,11 +209,11 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
 
   StepProbes probes;
   if (chunked) {
-    probes.prompt = [simulator, set](int64_t tokens, int64_t cached) {
-      return simulator->batch(set, 1, tokens, cached);
+    probes.prompt = [simulator](int64_t tokens, int64_t cached) {
+      return simulator->chunk(tokens, cached);
     };
     probes.decode = [simulator, set](int64_t sequences, int64_t keys) {
-      return simulator->batch(set, sequences, 1, keys);
+      return simulator->answers(set, sequences, keys);
     };
     made.how = fmt::format("weights divided over {}", ranks);
   } else {
@@ -234,7 +232,7 @@ SimulatedPolicy simulate_policy(const TraceCluster& cluster, const TracePolicy& 
     }
     if (lanes) {
       probes.decode = [simulator](int64_t sequences, int64_t keys) {
-        return simulator->batch(Topology{}, sequences, 1, keys);
+        return simulator->answers(Topology{}, sequences, keys);
       };
     } else {
       probes.decode = [simulator, mesh = meshes[0]](int64_t sequences, int64_t keys) {
