@@ -153,7 +153,8 @@ void add_serve(CLI::App& app) {
   command
       ->add_option(
           "--max-step-tokens,--max-num-batched-tokens", c.scheduler.max_step_tokens,
-          "tokens of one step at most (with --sp or --keep: of a prompt alone as many as fit)")
+          "tokens of one step at most (with --sp or --keep: of a prompt alone as many as fit; GPUs "
+          "with whole prompts leave far keys out of those of more than 512 tokens)")
       ->capture_default_str();
   command
       ->add_option("--max-step-ms", c.scheduler.max_step_ms,

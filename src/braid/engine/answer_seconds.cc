@@ -1,5 +1,7 @@
 #include "braid/engine/answer_seconds.h"
 
+#include <cmath>
+
 #include "braid/engine/strategy_choice.h"
 #include "braid/schedule/simulator.h"
 #include "braid/schedule/strategies/registry.h"
@@ -9,7 +11,9 @@ namespace braid {
 std::optional<cuda::DecodeRates> answer_rates(const Profile& profile) {
   cuda::DecodeRates rates =
       cuda::absent_decode_rates(profile.name, profile.memory_bytes_per_second);
-  return rates.unmeasured.empty() ? std::optional(rates) : std::nullopt;
+  constexpr double kNear = 0.1;  // of a stream measured in two ways
+  const bool of_this_device = std::abs(rates.stream / profile.memory_bytes_per_second - 1) < kNear;
+  return rates.unmeasured.empty() && of_this_device ? std::optional(rates) : std::nullopt;
 }
 
 OwnPrices launch_seams(const cuda::DecodeRates& rates, const CostModel& cost) {
@@ -19,15 +23,22 @@ OwnPrices launch_seams(const cuda::DecodeRates& rates, const CostModel& cost) {
   };
 }
 
+OwnPrices form_prices(const cuda::PlannedDecode& forms, const cuda::DecodeRates& rates,
+                      const CostModel& cost) {
+  return [&forms, seams = launch_seams(rates, cost)](const Program& program, const Op& op,
+                                                     bool grouped) {
+    const std::optional<OwnPrice> price = forms.price(program, op, grouped);
+    return price ? price : seams(program, op, grouped);
+  };
+}
+
 double answer_seconds(const KernelCatalog& kernels, const PlannerWith& planner_with,
                       int64_t sequences, int64_t keys, const CostModel& cost) {
   std::optional<cuda::PlannedDecode> forms;
   OwnPrices own;
   if (const auto rates = answer_rates(cost.profile())) {
     forms.emplace(kernels, cuda::DecodeForm(), *rates, keys, cost.topology().machines > 1);
-    own = [&forms](const Program& program, const Op& op, bool grouped) {
-      return forms->price(program, op, grouped);
-    };
+    own = form_prices(*forms, *rates, cost);
   }
   const ForwardPlanner planner = planner_with(forms ? *forms : kernels);
   const std::vector<int32_t> pages(static_cast<size_t>(ceil_div(keys, kPageSize)));

@@ -11,12 +11,15 @@
 namespace braid {
 
 // A GPU's constants of decode steps; none: a device without measured constants (profiles/decode),
-// whose launches all take what the profile says.
+// or a profile with another memory than that of its name. Its launches take what the profile says.
 std::optional<cuda::DecodeRates> answer_rates(const Profile& profile);
 
-// Prices of launches of few rows that are no form's (decode_form.h): a profile has the time of a
-// launch in a full stream, these have the seam to the next launch. Keeps a reference to `cost`.
+// Prices of launches in steps of answers: a profile has the time of a launch in a full stream,
+// these have the seam to the next launch. Keeps a reference to `cost`.
 OwnPrices launch_seams(const cuda::DecodeRates& rates, const CostModel& cost);
+// The same in the forms that GPUs take; a model without a form has seams. Keeps references.
+OwnPrices form_prices(const cuda::PlannedDecode& forms, const cuda::DecodeRates& rates,
+                      const CostModel& cost);
 
 // Seconds of a step in which each of `sequences` sequences, with `keys` keys, gets a token on ranks
 // with all tokens, in the form that GPUs take and by the fastest strategy. `planner_with` makes a

@@ -20,9 +20,9 @@ constexpr int64_t kStepTokens = 512;
 constexpr double kSlice = 0.05;  // seconds between two questions whether to go on waiting
 
 // Which prompts far keys are left out of; false: of none. With probe and previous a prompt's keys
-// depend on its end, and serve no other prompt. On GPUs steps of many requests, of `shared` tokens
-// at most, have their plans before the first request, and a thinned prompt waits for a plan: unless
-// levels are named, prompts that fit into such a step stay exact.
+// depend on its end, and serve no other prompt. Where GPUs have whole prompts, a thinned prompt
+// waits for a plan, and steps of many requests do not: unless levels are named, prompts of at most
+// `shared` tokens stay exact.
 bool set_approximation(const EngineConfig& config, bool divides, int64_t shared,
                        SchedulerConfig& limits) {
   if (!config.thinning) return false;
@@ -31,7 +31,7 @@ bool set_approximation(const EngineConfig& config, bool divides, int64_t shared,
                 divides ? std::optional(topology_of(config.links, config.tp)) : std::nullopt);
   const bool thins = std::ranges::any_of(levels.keep, [](double share) { return share < 1; });
   if (!thins && !levels.drop_queries) return false;
-  const bool planned = config.device.cuda && config.thinning.groups.empty();
+  const bool planned = config.device.cuda && !divides && config.thinning.groups.empty();
   const int64_t exact = planned ? std::max(limits.own_prompt, shared) : limits.own_prompt;
   limits.approximate_from = std::max<int64_t>(levels.groups.back(), exact + 1);
   limits.approximate_shared = levels.importance == Importance::own;
@@ -90,9 +90,9 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
     if (limits_.own_prompt == 0) limits_.own_prompt = kOwnPrompt;
   }
   const int64_t least = limits_.max_running + cache.page_size;
-  const int64_t shared =
-      limits_.max_step_tokens > 0 ? limits_.max_step_tokens : std::max(kStepTokens, least);
-  const bool approximates = set_approximation(config_, divides, shared, limits_);
+  const int64_t usual = std::max(kStepTokens, least);
+  const int64_t shared = limits_.max_step_tokens > 0 ? limits_.max_step_tokens : usual;
+  const bool approximates = set_approximation(config_, divides, std::min(shared, usual), limits_);
   const bool alone = divides || approximates;
   if (limits_.max_step_tokens == 0) {
     const int64_t prompt = std::min(config_.prefill_chunk, room.context);

@@ -57,11 +57,10 @@ class Engine {
   // refused. With config.sp ranks divide each long prompt in a step without other requests; where
   // ranks keep keys of their own (keys_apart), short prompts go to one rank each and share steps.
   // With config.thinning prompts of as many tokens as the levels' ranks, or longer than own_prompt,
-  // are approximate, each in steps of its own; scored prompts and exact requests are not. On GPUs
-  // levels that are not named leave prompts exact that fit into a step of many requests, whose plan
-  // is there.
-  // limits.scheduler.max_step_tokens 0 means 512; with config.sp or config.thinning a prompt alone
-  // has as many as complete() gives a Generator.
+  // are approximate, each in steps of its own; scored prompts and exact requests are not. Where
+  // GPUs have whole prompts and no levels are named, only prompts of more than 512 tokens are, or
+  // of more than max_step_tokens if that is less. limits.scheduler.max_step_tokens 0 means 512;
+  // with config.sp or config.thinning a prompt alone has as many as complete() gives a Generator.
   Engine(const std::string& path, const EngineConfig& config, const RequestLimits& limits = {});
   // The same for a loaded model.
   Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,

@@ -149,8 +149,9 @@ class Planning {
     constexpr int kMost = 16;  // kernels/cuda/thinning/device/thin_keys.h
     if (profile_.shared_units || !thins(request_.tokens)) return;
     if (const int all = levels_->groups.back(); all > kMost * ranks) {
-      fail(ErrorCode::kUnsupported, "--levels of {} ranks: a GPU thins the parts of {} at most",
-           all, kMost);
+      fail(ErrorCode::kUnsupported,
+           "far keys of {} ranks' parts: a GPU thins those of {} at most; name fewer by --levels",
+           all, kMost * ranks);
     }
   }
 

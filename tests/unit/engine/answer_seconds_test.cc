@@ -21,9 +21,9 @@ class AnswerSeconds : public ::testing::Test {
   ForwardPlanner planner(int ranks, const KernelCatalog& kernels, bool apart = false) const {
     const Topology topology{.devices = ranks};
     const std::vector<const KernelCatalog*> catalogs(static_cast<size_t>(ranks), &kernels);
-    const CacheShape cache{.pages = 64,
+    const CacheShape cache{.pages = 2048,
                            .page_size = kPageSize,
-                           .pages_per_sequence = 64,
+                           .pages_per_sequence = 2048,
                            .kv_dtype = DType::bf16,
                            .activations = DType::bf16};
     std::optional<SequenceMesh> mesh;
@@ -31,10 +31,11 @@ class AnswerSeconds : public ::testing::Test {
     return {[this](const ForwardShape& s) { return shape_.forward(s); },
             apart ? rank_cache(cache, ranks) : cache, catalogs, topology, mesh};
   }
-  double whole(const std::string& profile, int ranks, int64_t sequences) const {
+  double whole(const std::string& profile, int ranks, int64_t sequences,
+               int64_t keys = kKeys) const {
     return answer_seconds(
         backend_.catalog(), [&](const KernelCatalog& k) { return planner(ranks, k); }, sequences,
-        kKeys, CostModel(load_profile(profile), {.devices = ranks}));
+        keys, CostModel(load_profile(profile), {.devices = ranks}));
   }
 
   const NullBackend backend_;
@@ -57,6 +58,37 @@ TEST_F(AnswerSeconds, AreThoseOfAPlannedDecodeStep) {
     }
     EXPECT_GT(whole("h200", tp, 2), 1.1 * whole("h200", tp, 1)) << "no relay";
   }
+}
+
+// Capacities are rounded up: of 9 sequences to 16, of 2 over 8 ranks to 8. Keys are those at hand.
+TEST_F(AnswerSeconds, CountTheKeysOfTheSequencesAtHand) {
+  constexpr int64_t kMore = 1 << 16;
+  const Profile profile = load_profile("h200");
+  for (const auto& [ranks, sequences] : {std::pair(1, 9), {1, 3}, {8, 2}, {4, 2}}) {
+    const double keys = static_cast<double>(sequences * (kMore - kKeys)) *
+                        static_cast<double>(shape_.config.layers * 2 * 2 * shape_.config.D *
+                                            shape_.config.Hkv / ranks) /
+                        profile.memory_bytes_per_second;
+    EXPECT_NEAR(whole("h200", ranks, sequences, kMore) - whole("h200", ranks, sequences), keys,
+                0.05 * keys)
+        << sequences << " over " << ranks;
+  }
+}
+
+// Many rows compute for longer than they read.
+TEST_F(AnswerSeconds, ManySequencesCompute) {
+  const Profile profile = load_profile("h200");
+  const double flops = 2 * 256 * 7.5e9;  // of 8 billion weights, but those of the embedding
+  EXPECT_GT(whole("h200", 1, 256, 2), flops / profile.find("linear", "")->at(256));
+}
+
+// A copy of a profile with another memory is another device.
+TEST_F(AnswerSeconds, ConstantsAreOfTheNamedDevice) {
+  Profile faster = load_profile("h200");
+  EXPECT_TRUE(answer_rates(faster));
+  EXPECT_TRUE(answer_rates(load_profile("h100")));
+  faster.memory_bytes_per_second *= 2;
+  EXPECT_FALSE(answer_rates(faster));
 }
 
 // Without measured constants a launch takes what the profile says.

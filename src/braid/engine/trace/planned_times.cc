@@ -86,7 +86,10 @@ struct PlannedTimes::Impl {
     work.extents.row = sizes[i].rows;
     work.extents.shard = ceil_div(work.extents.token, int64_t{bound->ranks()});
     const CostModel cost(profile, ranks(bound->ranks()));
-    return simulate(plan, {&work, 1}, cost, decode ? answers(cost, work) : OwnPrices()).seconds;
+    const bool answers = decode && sizes[i].decode;
+    return simulate(plan, {&work, 1}, cost,
+                    answers ? form_prices(*decode, *answer_rates(profile), cost) : OwnPrices())
+        .seconds;
   }
 
   // Seconds of a step, and of the planner and a new plan's binding.
@@ -119,17 +122,6 @@ struct PlannedTimes::Impl {
     const auto rates = answer_rates(profile);
     const bool seams = config.device.cuda && rates;
     return simulate(plan, works, cost, seams ? launch_seams(*rates, cost) : OwnPrices()).seconds;
-  }
-
-  // Launches of a step of answers, whose keys are those of `work`.
-  OwnPrices answers(const CostModel& cost, const Work& work) const {
-    return [&cost, work, this](const Program& program, const Op& op, bool grouped) {
-      std::optional<OwnPrice> price = decode->price(program, op, grouped);
-      if (price && op.def == &ops::kAttention) {
-        price->memory = cost.price(program, op, work).memory;
-      }
-      return price;
-    };
   }
 
   // Keys on several ranks: each attends its part of divided sequences' keys, and its own sequences.

@@ -10,6 +10,9 @@
 namespace braid::cuda {
 namespace {
 
+// From more tokens on, products compute for longer than they read.
+constexpr int64_t kFewTokens = 64;
+
 bool reads_experts(const Program& program, const Op& op) {
   return std::ranges::any_of(op.inputs, [&](ValueId id) {
     return id != kNoValue && program.value(id).kind == ValueKind::weight &&
@@ -17,11 +20,10 @@ bool reads_experts(const Program& program, const Op& op) {
   });
 }
 
-// Bytes of the keys and values that an attention reads.
+// Bytes of the keys and values that a relay's token reads.
 int64_t key_bytes(const Program& program, const Op& op, int64_t context) {
   const ValueType& k = program.value(op.inputs[1]).type;  // cache [pages, page_size, Hkv, D]
-  const int64_t tokens = program.value(op.inputs[0]).type.shape[0];
-  return 2 * tokens * context * bytes_of({k.dtype, {k.shape[2], k.shape[3]}});
+  return 2 * context * bytes_of({k.dtype, {k.shape[2], k.shape[3]}});
 }
 
 }  // namespace
@@ -85,10 +87,12 @@ std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& o
                                          config(program, op), context_, rates_);
     return OwnPrice{.fixed = block.exchange_seconds, .memory = block.bytes_seconds};
   }
-  int64_t bytes = product_bytes(program, op);
-  if (op.def == &ops::kAttention) bytes = key_bytes(program, op, context_);
+  const bool attends = op.def == &ops::kAttention;
+  const int64_t bytes = attends ? key_bytes(program, op, context_) : product_bytes(program, op);
   OwnPrice price{.memory = static_cast<double>(bytes) / rates_.stream};
-  if (reads_experts(program, op)) price.memory.reset();
+  if (attends || reads_experts(program, op) || program.capacity.token > kFewTokens) {
+    price.memory.reset();
+  }
   if (std::ranges::count(program.outputs, op.outputs.empty() ? kNoValue : op.outputs.back()) > 0) {
     return price;
   }

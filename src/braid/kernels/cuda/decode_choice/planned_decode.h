@@ -35,8 +35,9 @@ class PlannedDecode : public KernelCatalog {
   std::vector<std::string> explain() const override;
 
   // Of decode steps, in the form of rewrite(): members of a group have the seams of a relay's
-  // steps, blocks their exchanges, other launches a seam each. Experts are read as the profile
-  // says: the form's price leaves them out.
+  // steps, blocks their exchanges, other launches a seam each. The profile prices what the form's
+  // price does not know: experts, the keys of the step at hand (a block has `context` keys for each
+  // token), and the computation of many tokens.
   std::optional<OwnPrice> price(const Program& program, const Op& op, bool grouped) const;
   // The form for the least capacity so far; nothing without a decode step of few tokens.
   std::optional<DecodeForm> form() const;
