@@ -64,7 +64,7 @@ TEST_F(ApproximateCliTest, ChosenRanksSayWhatIsLeftOut) {
   const Outcome o = run("-m " + thin() + prompt(40) + " --sp auto --ranks 2 --keep 0.5 --explain");
   unsetenv("XDG_CACHE_HOME");
   EXPECT_THAT(o.err, HasSubstr("as each prompt's length asks, tokens by ring alone"));
-  EXPECT_THAT(o.err, HasSubstr("refused: divided products read all far keys"));
+  EXPECT_THAT(o.err, HasSubstr("refused: divided products of GPUs read all far keys"));
   EXPECT_THAT(o.err, Not(HasSubstr("tokens divided, ulysses")));
 }
 

@@ -132,6 +132,53 @@ TEST_P(DividedPrompt, KeysThatStayApartGiveTheSame) {
   }
 }
 
+// Each rank thins the keys of its own heads, in the parts of all ranks; exact prompts stand beside.
+TEST_P(DividedPrompt, ThinnedPromptsAreThoseOfOneRank) {
+  const std::vector<int64_t>& windows = loaded_->model.config().windows;
+  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) return;
+  for (const Importance importance : {Importance::own, Importance::previous, Importance::probe}) {
+    for (int P : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{} ranks, importance {}", P, static_cast<int>(importance)));
+      RunnerConfig alone{.cache = kCache}, divided = config(P);
+      alone.thinning = {.keep = {0.3}, .groups = {P}, .importance = importance};
+      divided.thinning = {.keep = {0.3}, .importance = importance};
+      divided.profile->shared_units = true;  // a CPU's, of which each rank has a part
+      divided.profile->total_memory_bytes_per_second *= P;
+      Runner one(loaded_->model, alone), ranks(loaded_->model, divided);
+      for (const auto& [n, exact] :
+           {std::pair(190, false), {190, true}, {97, false}, {61, false}}) {
+        Sequence sequence;
+        for (int32_t page = 0; page < kPages - 1; ++page)
+          sequence.pages.push_back((page * 5) % kPages);
+        Batch batch(kPageSize), answer(kPageSize);
+        sequence.add(batch, n);
+        batch.set_exact(exact);
+        expect_alike(ranks, one, batch, kTolerance);
+        ASSERT_EQ(ranks.last_approximation().has_value(), one.last_approximation().has_value());
+        EXPECT_FALSE(exact && one.last_approximation());
+        if (one.last_approximation()) {
+          EXPECT_EQ(ranks.last_approximation()->shares.pair_share(),
+                    one.last_approximation()->shares.pair_share());
+        }
+        sequence.add(answer, 1);
+        expect_alike(ranks, one, answer, kTolerance);
+        if (HasFatalFailure()) return;
+      }
+      int taken = 0, refused = 0;
+      for (const std::string& line : ranks.explain()) {
+        taken += line.find(" behind 0: weights divided") < line.size() ? 1 : 0;
+        refused +=
+            line.find("experts have no") < line.size() || line.find("query heads") < line.size()
+                ? 1
+                : 0;
+      }
+      // Over four ranks a ring may be faster.
+      if (P == 2)
+        EXPECT_NE(taken > 0, refused > 0) << fmt::format("{}", fmt::join(ranks.explain(), "\n"));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, DividedPrompt,
                          testing::ValuesIn(random_models_without({"kv_lora_rank"})),
                          [](const auto& info) { return info.param; });

@@ -124,8 +124,8 @@ PlannedForward ForwardPlanner::plan_tokens(const OpScheduler& strategy, const Se
 }
 
 PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
-                                            const MicroBatch& micro_batch,
-                                            const CostModel* model) const {
+                                            const MicroBatch& micro_batch, const CostModel* model,
+                                            bool exact) const {
   const int64_t pages = ceil_div(micro_batch.capacity.token, cache_.page_size);
   const Program program = model_({.capacity = micro_batch.capacity,
                                   .pages = pages,
@@ -138,9 +138,13 @@ PlannedForward ForwardPlanner::plan_weights(const OpScheduler& strategy,
       .pages = cache_.pages, .page_size = cache_.page_size, .all_on_first = !cache_.apart};
   const BatchInfo info{.tokens = micro_batch.capacity.token, .ranks = ranks()};
   const LayoutRequest layout = ask(strategy, [&] { return strategy.layout(info); });
-  return plan_lowered(strategy,
-                      lower_divided_prompt(program, ranks(), keys, layout.token_sharded_residual),
-                      {&micro_batch, 1}, model);
+  std::vector<RankProgram> lowered =
+      lower_divided_prompt(program, ranks(), keys, layout.token_sharded_residual);
+  if (levels_ && !exact) {
+    const SequenceLayout all = even_layout(micro_batch.capacity.token, 1);
+    thin_far_keys(lowered, *levels_, all, all);
+  }
+  return plan_lowered(strategy, std::move(lowered), {&micro_batch, 1}, model);
 }
 
 PlannedForward ForwardPlanner::plan_apart(const OpScheduler& strategy, const ContextKey& key,

@@ -61,9 +61,10 @@ class ForwardPlanner {
   PlannedForward plan_tokens(const OpScheduler& strategy, const SequenceLayout& q,
                              const SequenceLayout& kv, const MicroBatch& micro_batch,
                              const CostModel* model = nullptr, bool exact = false) const;
-  // A sequence's first tokens, all on each rank, with weights divided (divided_prompt).
+  // A sequence's first tokens, all on each rank, with weights divided (divided_prompt). `exact`
+  // likewise.
   PlannedForward plan_weights(const OpScheduler& strategy, const MicroBatch& micro_batch,
-                              const CostModel* model = nullptr) const;
+                              const CostModel* model = nullptr, bool exact = false) const;
   // With a mesh only: few tokens, divided as even_layout says, whose keys lie on all ranks.
   PlannedForward plan_apart(const OpScheduler& strategy, const ContextKey& key,
                             const CostModel* model = nullptr) const;

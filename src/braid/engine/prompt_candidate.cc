@@ -121,14 +121,15 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
     made.refused = fmt::format("{} earlier keys lie with their tokens' ranks", cached);
     return made;
   }
-  if (planner.thins() && !exact) {
-    made.refused = "divided products read all far keys";
+  // Not yet run on GPUs.
+  if (planner.thins() && !exact && !cost.profile().shared_units) {
+    made.refused = "divided products of GPUs read all far keys";
     return made;
   }
   const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks());
   try {
     const PlannedForward planned =
-        planner.plan_weights(strategy, key_for_tokens(q, q, 1).micro_batches[0], &cost);
+        planner.plan_weights(strategy, key_for_tokens(q, q, 1).micro_batches[0], &cost, exact);
     const Work work = prompt_work(tokens, 0);
     measure(made, planned, simulate(planned, {&work, 1}, cost));
   } catch (const Error& error) {

@@ -79,7 +79,8 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
                                  bool exact = false);
 
 // The same with products divided over the planner's ranks, out of whole weights (divided_prompt).
-// Refused where keys lie in caches already, where levels thin, and by divided_prompt's errors.
+// Refused where keys lie in caches already, where levels thin on GPUs, and by the errors of
+// divided_prompt and thin_far_keys.
 PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
                                   int64_t tokens, int64_t cached, const CostModel& cost,
                                   bool exact = false);

@@ -162,7 +162,10 @@ PlannedStep SequenceRanks::prepare_prompt(const Batch& batch, size_t chosen) {
     plans_.make_way(planned.schedules.front().memory.arena_bytes);
     return world_.bound(key, std::move(planned));
   });
-  if (thins(batch)) thinned_->count(key.q, key.kv.length() - key.q.length());
+  if (thins(batch)) {
+    thinned_->count(whole ? even_layout(key.q.length(), 1) : key.q,
+                    key.kv.length() - key.q.length());
+  }
   const StepInputs* inputs = &*step_;
   if (whole) inputs = &*whole_step_;
   return {bound, inputs, cut_.works(), pages_end(batch)};
@@ -250,7 +253,7 @@ PlannedStep SequenceRanks::prepare_apart(const Batch& batch, const ContextKey& k
 PlannedForward SequenceRanks::plan_tokens(const ContextKey& key) const {
   if (key.mesh >= std::ssize(planners_)) {
     return over_ranks().plan_weights(choice_->weights_strategy(key.mesh), key.micro_batches[0],
-                                     cost());
+                                     cost(), key.exact);
   }
   const ForwardPlanner& planner = *planners_[key.mesh];
   std::optional<CostModel> cost;  // over the mesh's ranks

@@ -34,7 +34,7 @@ std::optional<Approximation> ThinnedPrompts::made() const {
 }
 
 std::optional<Approximation> ThinnedPrompts::last() const {
-  if (!last_) return {};
+  if (!last_ || !last_->thinned()) return {};
   return Approximation{levels_, *last_};
 }
 

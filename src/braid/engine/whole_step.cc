@@ -57,6 +57,7 @@ void WholeStep::write(const Executor& executor, int rank) const {
   fill(executor, inputs::kRows, batch_.rows(), 0);
   // The step's own cache: tokens and pages in order.
   fill(executor, inputs::kSlots, in_order, -1);
+  if (executor.has_input(inputs::kKvSlots)) fill(executor, inputs::kKvSlots, in_order, 0);
   fill(executor, inputs::kPageTable, within(executor, inputs::kPageTable, in_order), 0);
   fill(executor, inputs::kQStart, std::array{0, n}, 0);
   fill(executor, inputs::kKvLen, std::array{n}, 0);

@@ -21,13 +21,14 @@ class Thinned {
       : before_(rank.program), rank_(rank), tokens_(tokens) {}
 
   void run() {
+    if (std::ranges::none_of(attention_layers(before_), &AttentionLayer::thins)) return;
     rank_.program.ops.clear();
     for (int i = 0; i < std::ssize(before_.ops); ++i) {
       const Op& op = before_.ops[static_cast<size_t>(i)];
       if (op.def == &ops::kAttention) {
+        check_heads(op);
         const SequenceAttention attention = attention_over(before_, tokens_, i);
         if (attention.levels) {
-          check_heads(op);
           attend(op, attention);
           continue;
         }

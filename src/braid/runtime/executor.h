@@ -29,6 +29,7 @@ class Executor {
   // An input to write before run(), by name, in host memory; throws std::logic_error if the
   // Program has no input `name`. Rows of the micro-batches follow each other without gaps.
   const TensorView& input(std::string_view name) const;
+  bool has_input(std::string_view name) const { return inputs_.contains(name); }
   // The first `rows` rows of an output after run(), in host memory; the first call may allocate.
   TensorView host_output(size_t index, int64_t rows);
   // An i32 output without a batch axis, as micro-batch `micro_batch` made it in the last run.

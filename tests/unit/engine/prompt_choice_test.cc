@@ -212,8 +212,13 @@ TEST(PromptChoice, PricesThinnedPromptsByTheirPairs) {
   EXPECT_LT(kept.at(2), 0.95 * *std::ranges::min_element(all)) << "four ranks";
   EXPECT_EQ(thin.choose_way(kMost), 2u);
   ASSERT_EQ(thin.explain().size(), 1u);
-  EXPECT_LT(thin.explain()[0].find("refused: divided products read all far keys"),
+  EXPECT_LT(thin.explain()[0].find("refused: divided products of GPUs read all far keys"),
             thin.explain()[0].size());
+  Profile cpu = h200;
+  cpu.shared_units = true;
+  Choice of_cpus(four, &any_phases, cpu, 6, levels);
+  of_cpus.choose_way(kMost);
+  EXPECT_EQ(of_cpus.explain()[0].find("refused"), std::string::npos) << of_cpus.explain()[0];
   thin.forget(true);
   thin.choose_way(kMost);
   EXPECT_EQ(thin.explain()[0].find("exact prompt of"), 0u);
