@@ -22,7 +22,7 @@ class ThinnedPrompts {
   void begin() { last_.reset(); }
   // None if nothing was left out.
   std::optional<Approximation> made() const;
-  // Of the prompt counted since begin().
+  // Of the prompt counted since begin(); none if nothing was left out.
   std::optional<Approximation> last() const;
   // A line for all prompts, and a line for each size, the newest first.
   std::vector<std::string> explain() const;

@@ -47,7 +47,6 @@ std::vector<LaunchCost> price_launches(const CostModel& model, const Program& pr
       cost.fixed = price->fixed;
       if (!price->memory) continue;
       cost.memory = *price->memory;
-      cost.compute = 0;
     }
   }
   return costs;

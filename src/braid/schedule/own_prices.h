@@ -7,10 +7,10 @@
 
 namespace braid {
 
-// Seconds of a launch alone, priced by a backend in place of a profile's rates.
+// Seconds of a launch alone, priced by a backend in place of the profile; computation stays.
 struct OwnPrice {
   double fixed = 0;              // as LaunchCost::fixed
-  std::optional<double> memory;  // LaunchCost::memory without computation; none: as in the profile
+  std::optional<double> memory;  // as LaunchCost::memory; none: the profile's
 };
 
 // A backend's prices of ops without communication; nothing for an op: the profile prices the op.

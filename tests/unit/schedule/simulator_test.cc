@@ -83,10 +83,10 @@ TEST(Simulator, OwnPricesOfMembers) {
   const SimulatedStep step =
       simulate(world.plan, world.works, CostModel(toy::seconds_profile(), toy::machine_of(1)),
                [](const Program&, const Op&, bool grouped) -> std::optional<OwnPrice> {
-                 return OwnPrice{.fixed = grouped ? .25 : 4, .memory = 1};
+                 return OwnPrice{.fixed = grouped ? .25 : 4, .memory = 2.5};
                });
-  EXPECT_NEAR(step.seconds, 5 + 1.25 + 1.25, kNear);
-  expect_time(step, 0, 1, 5, 7.5);
+  EXPECT_NEAR(step.seconds, 6.5 + 2.75 + 3.25, kNear) << "the last computes for 3";
+  expect_time(step, 0, 1, 6.5, 12.5);
 }
 
 // Ranks meet inside a group as they do outside.

@@ -49,7 +49,8 @@ struct PlannedTimes::Impl {
       : config(c),
         kernels(absent ? std::move(absent) : kernels_of(c, !meshes.empty() || c.ep > 1)),
         with_transfers(kernels.get()),
-        decode(c.device.cuda && meshes.empty() ? forms_of(c) : std::nullopt),
+        rates(c.device.cuda ? answer_rates(c.profile.value()) : std::nullopt),
+        decode(meshes.empty() ? forms_of(c) : std::nullopt),
         world(decode          ? static_cast<const KernelCatalog&>(*decode)
               : c.device.cuda ? with_transfers.catalog()
                               : *kernels,
@@ -69,7 +70,6 @@ struct PlannedTimes::Impl {
   }
 
   std::optional<cuda::PlannedDecode> forms_of(const RunnerConfig& c) const {
-    const auto rates = answer_rates(c.profile.value());
     if (!rates) return {};
     return std::optional<cuda::PlannedDecode>(std::in_place, with_transfers.catalog(),
                                               cuda::DecodeForm(), *rates, cuda::kUsualContext,
@@ -88,7 +88,7 @@ struct PlannedTimes::Impl {
     const CostModel cost(profile, ranks(bound->ranks()));
     const bool answers = decode && sizes[i].decode;
     return simulate(plan, {&work, 1}, cost,
-                    answers ? form_prices(*decode, *answer_rates(profile), cost) : OwnPrices())
+                    answers ? form_prices(*decode, *rates, cost) : OwnPrices())
         .seconds;
   }
 
@@ -119,9 +119,7 @@ struct PlannedTimes::Impl {
     std::vector<Work> works(step.works.begin(), step.works.end());
     if (bound->key.kind != ContextKey::Kind::apart) return simulate(plan, works, cost).seconds;
     share(works[0], step);
-    const auto rates = answer_rates(profile);
-    const bool seams = config.device.cuda && rates;
-    return simulate(plan, works, cost, seams ? launch_seams(*rates, cost) : OwnPrices()).seconds;
+    return simulate(plan, works, cost, rates ? launch_seams(*rates, cost) : OwnPrices()).seconds;
   }
 
   // Keys on several ranks: each attends its part of divided sequences' keys, and its own sequences.
@@ -155,7 +153,8 @@ struct PlannedTimes::Impl {
   const RunnerConfig config;
   const std::unique_ptr<KernelCatalog> kernels;
   const NullBackend with_transfers;
-  const std::optional<cuda::PlannedDecode> decode;  // of GPUs that plan ahead, with known constants
+  const std::optional<cuda::DecodeRates> rates;     // of GPUs with known constants
+  const std::optional<cuda::PlannedDecode> decode;  // of those that plan ahead
   CountingWorld world;
   const std::unique_ptr<StepPlanner> planner;
   const Profile profile;  // by which steps are priced; the planner has the configuration's

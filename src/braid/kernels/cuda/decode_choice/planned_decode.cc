@@ -10,9 +10,6 @@
 namespace braid::cuda {
 namespace {
 
-// From more tokens on, products compute for longer than they read.
-constexpr int64_t kFewTokens = 64;
-
 bool reads_experts(const Program& program, const Op& op) {
   return std::ranges::any_of(op.inputs, [&](ValueId id) {
     return id != kNoValue && program.value(id).kind == ValueKind::weight &&
@@ -90,9 +87,7 @@ std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& o
   const bool attends = op.def == &ops::kAttention;
   const int64_t bytes = attends ? key_bytes(program, op, context_) : product_bytes(program, op);
   OwnPrice price{.memory = static_cast<double>(bytes) / rates_.stream};
-  if (attends || reads_experts(program, op) || program.capacity.token > kFewTokens) {
-    price.memory.reset();
-  }
+  if (attends || reads_experts(program, op)) price.memory.reset();
   if (std::ranges::count(program.outputs, op.outputs.empty() ? kNoValue : op.outputs.back()) > 0) {
     return price;
   }
