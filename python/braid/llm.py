@@ -187,7 +187,7 @@ class LLM:
     sequence in tokens (0: what fits), `max_num_seqs` sequences that are computed at once,
     `max_step_tokens` tokens of a step (0: 512, with `sp` or `keep` as many as fit), `max_waiting` requests
     that wait, `kv_memory` the KV cache ('auto', '512M'). `keep` (0.5, or a list), `levels` and
-    `importance` are --keep of `braid run`, on GPUs, without `sp` and `levels`, for prompts of more than 512 tokens: usage has 'approximate', shares of pairs and far keys.
+    `importance` are --keep of `braid serve` (docs/server.md): usage has 'approximate', shares of pairs and keys.
 
     Close it, or use it in a `with` block: its threads and memory end there, at the latest when the
     object goes. Raises `braid.Error` where the model or a device cannot be had.

@@ -92,7 +92,8 @@ Engine::Engine(std::unique_ptr<LoadedModel> loaded, const EngineConfig& config,
   const int64_t least = limits_.max_running + cache.page_size;
   const int64_t usual = std::max(kStepTokens, least);
   const int64_t shared = limits_.max_step_tokens > 0 ? limits_.max_step_tokens : usual;
-  const bool approximates = set_approximation(config_, divides, std::min(shared, kStepTokens), limits_);
+  const bool approximates =
+      set_approximation(config_, divides, std::min(shared, kStepTokens), limits_);
   const bool alone = divides || approximates;
   if (limits_.max_step_tokens == 0) {
     const int64_t prompt = std::min(config_.prefill_chunk, room.context);
