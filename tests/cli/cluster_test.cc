@@ -80,7 +80,8 @@ TEST_F(ClusterCliTest, ADescriptionThatDoesNotFitIsRefused) {
   expect_refused(fmt::format("plan --cluster {} -m {} --tp 2", path("c.json"), gguf()), 2, "--tp");
 }
 
-// Of a model so small one rank is fastest, if memory has room for its activations.
+// One rank computes a small model's prompt fastest, if the memory has room for one rank's
+// activations.
 TEST_F(ClusterCliTest, RoomForActivationsBoundsTheChoice) {
   const auto ranks = [](const json& sequence) {
     const json c = {{"format", 1},

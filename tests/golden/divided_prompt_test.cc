@@ -135,7 +135,10 @@ TEST_P(DividedPrompt, KeysThatStayApartGiveTheSame) {
 // Each rank thins the keys of its own heads, in the parts of all ranks; exact prompts stand beside.
 TEST_P(DividedPrompt, ThinnedPromptsAreThoseOfOneRank) {
   const std::vector<int64_t>& windows = loaded_->model.config().windows;
-  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) return;
+  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
+    GTEST_SKIP() << "each layer has a window";
+  }
+  if (loaded_->model.config().Hkv == 1) GTEST_SKIP() << "ranks would share the KV head";
   for (const auto& [P, importance, slow] : {std::tuple(2, Importance::own, Slow::launches),
                                             {2, Importance::own, Slow::meetings},
                                             {2, Importance::previous, Slow::launches},

@@ -9,7 +9,6 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/strategy_choice.h"
-#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 namespace {
@@ -150,14 +149,11 @@ PromptCandidate batch_candidate(const ForwardPlanner& planner, int64_t tokens, i
   const std::vector<int32_t> ids(tokens);
   Batch batch(kPageSize);
   batch.add(ids, cached, pages, 1);
-  StrategyChoice::Strategies strategies;
-  for (const std::string& name : strategy_names()) strategies.push_back(find_strategy(name));
-  StrategyChoice choice(planner, cost, strategies);
-  const auto& strategy = *strategies[choice.choose(batch)];
+  const auto strategy = fastest_strategy(planner, batch, cost);
   BatchCut cut;
-  const PlannedForward planned = exact ? planner.plan(strategy, batch, cut, &cost)
-                                       : plan_thinned(planner, strategy, batch, cut, cost);
-  made.strategy = strategy.name();
+  const PlannedForward planned = exact ? planner.plan(*strategy, batch, cut, &cost)
+                                       : plan_thinned(planner, *strategy, batch, cut, cost);
+  made.strategy = strategy->name();
   measure(made, planned, simulate(planned, cut.works(), cost));
   return made;
 }

@@ -17,6 +17,7 @@
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_fit.h"
 #include "braid/engine/step_planners.h"
+#include "braid/kernels/cuda/thinning/most_parts.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
 #include "braid/parallel/attention/logical_attention.h"
@@ -146,12 +147,12 @@ class Planning {
 
   // Fails where each of `ranks` GPUs would thin the keys of too many parts.
   void require_few_parts(int ranks) const {
-    constexpr int kMost = 16;  // kernels/cuda/thinning/device/thin_keys.h
+    const int most = ranks * static_cast<int>(cuda::kMostThinnedParts / 2);
     if (profile_.shared_units || !thins(request_.tokens)) return;
-    if (const int all = levels_->groups.back(); all > kMost * ranks) {
+    if (const int all = levels_->groups.back(); all > most) {
       fail(ErrorCode::kUnsupported,
            "far keys of {} ranks' parts: a GPU thins those of {} at most; name fewer by --levels",
-           all, kMost * ranks);
+           all, most);
     }
   }
 
@@ -256,14 +257,11 @@ class Planning {
 
   // With a cache for `tokens` tokens.
   ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh, bool apart,
-                            int64_t tokens) const {
-    return planner_of(topology, std::move(mesh), apart, tokens, &backend_.catalog());
-  }
-  ForwardPlanner planner_of(const Topology& topology, std::optional<SequenceMesh> mesh, bool apart,
-                            int64_t tokens, const KernelCatalog* kernels) const {
+                            int64_t tokens, const KernelCatalog* kernels = nullptr) const {
     CacheShape cache = cache_;
     cache.pages = cache.pages_per_sequence = ceil_div(tokens, kPageSize);
-    const std::vector<const KernelCatalog*> catalogs(topology.ranks(), kernels);
+    const std::vector<const KernelCatalog*> catalogs(topology.ranks(),
+                                                     kernels ? kernels : &backend_.catalog());
     return ForwardPlanner([this](const ForwardShape& s) { return forward(s); },
                           apart ? rank_cache(cache, topology.ranks()) : cache, catalogs, topology,
                           std::move(mesh), {}, levels_);

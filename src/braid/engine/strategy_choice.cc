@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "braid/schedule/simulator.h"
+#include "braid/schedule/strategies/registry.h"
 
 namespace braid {
 
@@ -45,6 +46,15 @@ double StrategyChoice::simulated_seconds(const OpScheduler& strategy, const Batc
   BatchCut cut;
   const PlannedForward planned = planner_.plan(strategy, batch, cut, &model_);
   return simulate(planned, cut.works(), model_, own_).seconds;
+}
+
+std::shared_ptr<const OpScheduler> fastest_strategy(const ForwardPlanner& planner,
+                                                    const Batch& batch, const CostModel& cost,
+                                                    const OwnPrices& own) {
+  StrategyChoice::Strategies all;
+  for (const std::string& name : strategy_names()) all.push_back(find_strategy(name));
+  StrategyChoice choice(planner, cost, all, own);
+  return all[static_cast<size_t>(choice.choose(batch))];
 }
 
 }  // namespace braid

@@ -49,4 +49,9 @@ class StrategyChoice {
   std::vector<std::string> explanations_;
 };
 
+// The strategy of `auto` for one batch, among all that Braid has for batches.
+std::shared_ptr<const OpScheduler> fastest_strategy(const ForwardPlanner& planner,
+                                                    const Batch& batch, const CostModel& cost,
+                                                    const OwnPrices& own = {});
+
 }  // namespace braid

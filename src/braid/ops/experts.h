@@ -29,6 +29,10 @@ struct ExpertLinearAttrs {
   }
 };
 extern const OpDef kExpertLinear;
+// Whether an op's weights are those of all experts.
+inline bool reads_experts(const Op& op) {
+  return op.def == &kExpertGated || op.def == &kExpertLinear;
+}
 
 // y[t] = sum over j of weight[t, j] x[place[t, j]] + sigmoid(gate[t]) shared[t], in f32 and in that
 // order, over the j with a place of 0 or more; without a gate its factor is 1.

@@ -49,7 +49,7 @@ class ApproximateEngineOnGpus : public testing::TestWithParam<Division> {
     tolerance_ = kDraws * rounding.mean();
   }
 
-  // Levels of four ranks, or of all ranks that divide the tokens.
+  // Levels have as many ranks as divide the tokens, or four ranks where none divide.
   EngineConfig thinned() const {
     EngineConfig config = exact_;
     config.thinning = {.keep = {0.4}, .groups = {exact_.sp ? exact_.tp : 4}};

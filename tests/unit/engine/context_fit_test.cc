@@ -55,8 +55,9 @@ DividedKeys keys(int64_t slots, int64_t ranks) {
   return {.slots = slots, .layer_bytes = 4096, .ranks = static_cast<int>(ranks)};
 }
 
-// A server's pool takes what the step of its prompts leaves. Beside it ways may take just that
-// step, whether ranks have a GPU each or share one; beside one sequence's keys far more.
+// A server's pool of pages takes all memory but a prompt's step. So a way to compute a prompt may
+// take about the bytes of one such step, whether ranks have a GPU each or share a GPU. Beside the
+// keys of a single sequence a way may take far more.
 TEST(ContextFitTest, APoolLeavesTheStepThatItKeptFree) {
   constexpr int64_t kPage = 64;
   for (int sharing : {1, 2, 4}) {

@@ -50,7 +50,7 @@ struct PlannedTimes::Impl {
         kernels(absent ? std::move(absent) : kernels_of(c, !meshes.empty() || c.ep > 1)),
         with_transfers(kernels.get()),
         rates(c.device.cuda ? answer_rates(c.profile.value()) : std::nullopt),
-        decode(meshes.empty() ? forms_of(c) : std::nullopt),
+        decode(meshes.empty() ? forms() : std::nullopt),
         world(decode          ? static_cast<const KernelCatalog&>(*decode)
               : c.device.cuda ? with_transfers.catalog()
                               : *kernels,
@@ -69,11 +69,11 @@ struct PlannedTimes::Impl {
     ahead.resize(sizes.size());
   }
 
-  std::optional<cuda::PlannedDecode> forms_of(const RunnerConfig& c) const {
+  std::optional<cuda::PlannedDecode> forms() const {
     if (!rates) return {};
     return std::optional<cuda::PlannedDecode>(std::in_place, with_transfers.catalog(),
                                               cuda::DecodeForm(), *rates, cuda::kUsualContext,
-                                              topology_of(c).machines > 1);
+                                              topology_of(config).machines > 1);
   }
 
   // Seconds of a step by the plan that the queue takes (CudaStepQueue).
@@ -87,8 +87,7 @@ struct PlannedTimes::Impl {
     work.extents.shard = ceil_div(work.extents.token, int64_t{bound->ranks()});
     const CostModel cost(profile, ranks(bound->ranks()));
     const bool answers = decode && sizes[i].decode;
-    return simulate(plan, {&work, 1}, cost,
-                    answers ? form_prices(*decode, *rates, cost) : OwnPrices())
+    return simulate(plan, {&work, 1}, cost, answers ? form_prices(*decode, *rates) : OwnPrices())
         .seconds;
   }
 
@@ -119,7 +118,7 @@ struct PlannedTimes::Impl {
     std::vector<Work> works(step.works.begin(), step.works.end());
     if (bound->key.kind != ContextKey::Kind::apart) return simulate(plan, works, cost).seconds;
     share(works[0], step);
-    return simulate(plan, works, cost, rates ? launch_seams(*rates, cost) : OwnPrices()).seconds;
+    return simulate(plan, works, cost, rates ? launch_seams(*rates) : OwnPrices()).seconds;
   }
 
   // Keys on several ranks: each attends its part of divided sequences' keys, and its own sequences.

@@ -27,7 +27,7 @@ namespace {
 
 void pin_experts(LayoutPlan& plan, const Program& program, std::vector<Range> parts) {
   for (const Op& op : program.ops) {
-    if (op.def != &ops::kExpertGated && op.def != &ops::kExpertLinear) continue;
+    if (!ops::reads_experts(op)) continue;
     for (ValueId id : op.inputs) {
       if (id == kNoValue || program.value(id).kind != ValueKind::weight) continue;
       plan.pinned.insert_or_assign(program.value(id).name, Placement::shard(0, parts));

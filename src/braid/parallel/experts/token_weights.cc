@@ -9,9 +9,7 @@ namespace braid {
 int64_t token_weight_bytes(const Program& program) {
   std::set<ValueId> of_experts;
   for (const Op& op : program.ops) {
-    if (op.def == &ops::kExpertGated || op.def == &ops::kExpertLinear) {
-      of_experts.insert(op.inputs.begin(), op.inputs.end());
-    }
+    if (ops::reads_experts(op)) of_experts.insert(op.inputs.begin(), op.inputs.end());
   }
   const bool tied = !program.find("lm_head");
   int64_t bytes = 0;

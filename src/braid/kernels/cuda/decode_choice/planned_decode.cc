@@ -6,16 +6,10 @@
 
 #include "braid/kernels/cuda/relay/relay_run.h"
 #include "braid/ops/attention_block.h"
+#include "braid/ops/experts.h"
 
 namespace braid::cuda {
 namespace {
-
-bool reads_experts(const Program& program, const Op& op) {
-  return std::ranges::any_of(op.inputs, [&](ValueId id) {
-    return id != kNoValue && program.value(id).kind == ValueKind::weight &&
-           program.value(id).type.shape.rank() == 3;
-  });
-}
 
 // Bytes of the keys and values that a relay's token reads.
 int64_t key_bytes(const Program& program, const Op& op, int64_t context) {
@@ -87,7 +81,7 @@ std::optional<OwnPrice> PlannedDecode::price(const Program& program, const Op& o
   const bool attends = op.def == &ops::kAttention;
   const int64_t bytes = attends ? key_bytes(program, op, context_) : product_bytes(program, op);
   OwnPrice price{.memory = static_cast<double>(bytes) / rates_.stream};
-  if (attends || reads_experts(program, op)) price.memory.reset();
+  if (attends || ops::reads_experts(op)) price.memory.reset();
   if (std::ranges::count(program.outputs, op.outputs.empty() ? kNoValue : op.outputs.back()) > 0) {
     return price;
   }

@@ -30,7 +30,7 @@ class PlannedDecode : public KernelCatalog {
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
   // Chooses the form for all ranks by the first Program of a decode step of its capacity.
   Program rewrite(Program program) const override;
-  // Relays of an H100, in steps of one token whose form is a relay.
+  // A step of one token, whose form is a relay, has the relay that an H100 would have.
   LaunchGroup join(const Program& program, const LaunchRun& run) const override;
   std::vector<std::string> explain() const override;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "braid/backend/cuda/launch.h"
+#include "braid/kernels/cuda/thinning/most_parts.h"
 #include "braid/ops/thin_keys.h"
 #include "braid/tensor/view.h"
 
@@ -8,7 +9,7 @@ namespace braid::cuda {
 
 // The op thin_keys. Scores are products of tensor cores where q and k are bf16 or f16 and D is a
 // multiple of 8, else sums in f32. Importances are f32 sums in a fixed order: equal inputs give
-// equal bits. Parts are at most kMostThinnedParts: those of a prompt over 16 ranks.
+// equal bits. Parts are at most kMostThinnedParts.
 struct ThinKeysParams {
   TensorView q;               // f32, bf16 or f16 [1, n, Hq, D], D at most 256
   TensorView k, v;            // as q [1, m, Hkv, D]
@@ -19,7 +20,6 @@ struct ThinKeysParams {
   const ops::ThinKeysAttrs* attrs = nullptr;
   std::byte* workspace = nullptr;  // device, thin_keys_workspace()
 };
-constexpr size_t kMostThinnedParts = 32;
 
 // Fail with kUnsupported, naming the unsupported operand.
 void verify_scored_heads(std::string_view op, DType dtype, int64_t D);
