@@ -151,10 +151,6 @@ TEST_P(DividedPrompt, ThinnedPromptsAreThoseOfOneRank) {
     RunnerConfig alone{.cache = kCache}, divided = config(P, slow);
     alone.thinning = {.keep = {0.3}, .groups = {P}, .importance = importance};
     divided.thinning = {.keep = {0.3}, .importance = importance};
-    Profile& profile = *divided.profile;
-    profile.shared_units = true;  // a CPU's, of which each rank has a part; rings are slow
-    profile.total_memory_bytes_per_second *= P;
-    profile.pull_seconds = 1;
     Runner one(loaded_->model, alone), ranks(loaded_->model, divided);
     for (const auto& [n, exact] :
          {std::pair(190, false), {190, true}, {97, false}, {61, false}, {2 * P - 1, false}}) {

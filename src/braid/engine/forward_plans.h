@@ -53,8 +53,8 @@ class ForwardPlanner {
   // Ranks that divide a token's heads, or a batch's tokens.
   int ranks_of_group() const { return ranks() / layout_.groups; }
   const Topology& topology() const { return topology_; }
-  bool thins() const { return levels_.has_value(); }          // far keys of prompts
-  const SequenceMesh& mesh() const { return mesh_.value(); }  // needs a mesh
+  const std::optional<KeyLevels>& levels() const { return levels_; }  // of prompts
+  const SequenceMesh& mesh() const { return mesh_.value(); }          // needs a mesh
 
   // With a mesh only: a sequence's tokens and keys as the layouts say, in a single micro-batch.
   // `exact`: levels thin nothing.

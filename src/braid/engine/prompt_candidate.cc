@@ -9,6 +9,7 @@
 #include "braid/engine/batch_cut.h"
 #include "braid/engine/limits.h"
 #include "braid/engine/strategy_choice.h"
+#include "braid/kernels/cuda/thinning/most_parts.h"
 
 namespace braid {
 namespace {
@@ -17,6 +18,14 @@ Work prompt_work(int64_t tokens, int64_t cached) {
   return {.extents = {.token = tokens, .sequence = 1, .row = 1},
           .attended = attended_keys(cached, tokens),
           .kv_tokens = cached + tokens};
+}
+
+// too_many_parts of a prompt that is not `exact`, of which each of `ranks` ranks has a share.
+std::string refused_parts(const ForwardPlanner& planner, int64_t tokens, int ranks,
+                          const CostModel& cost, bool exact) {
+  const auto& levels = planner.levels();
+  if (exact || !levels || tokens < levels->groups.back()) return {};
+  return too_many_parts(*levels, ranks, cost.profile());
 }
 
 // A batch of a single sequence.
@@ -47,6 +56,15 @@ std::vector<Topology> parts_of(const Topology& all) {
   for (int n = 2; n <= rack; ++n) add(1, n, all.devices);
   for (int n = 2; n <= all.racks; ++n) add(n, n * rack, all.devices);
   return found;
+}
+
+std::string too_many_parts(const KeyLevels& levels, int ranks, const Profile& profile) {
+  const int most = ranks * static_cast<int>(cuda::kMostThinnedParts / 2);
+  const int all = levels.groups.back();
+  if (profile.shared_units || all <= most) return {};
+  return fmt::format(
+      "far keys of {} ranks' parts: a GPU thins those of {} at most; name fewer by --levels", all,
+      most);
 }
 
 void PromptCandidate::add(const PromptCandidate& step) {
@@ -103,7 +121,9 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
       .division = mesh.ranks() > 1 ? PromptDivision::tokens : PromptDivision::whole,
       .topology = mesh.topology,
       .mesh = mesh,
-      .strategy = strategy.name()};
+      .strategy = strategy.name(),
+      .refused = refused_parts(planner, tokens, mesh.ranks(), cost, exact)};
+  if (!made.refused.empty()) return made;
   const PlannedForward planned = plan_prompt_step(planner, strategy, tokens, cached, &cost, exact);
   const Work work = prompt_work(tokens, cached);
   measure(made, planned, simulate(planned, {&work, 1}, cost));
@@ -120,11 +140,8 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
     made.refused = fmt::format("{} earlier keys lie with their tokens' ranks", cached);
     return made;
   }
-  // Not yet run on GPUs.
-  if (planner.thins() && !exact && !cost.profile().shared_units) {
-    made.refused = "divided products of GPUs read all far keys";
-    return made;
-  }
+  made.refused = refused_parts(planner, tokens, 1, cost, exact);
+  if (!made.refused.empty()) return made;
   const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks());
   try {
     const PlannedForward planned =

@@ -31,6 +31,10 @@ struct StepBytes {
 // Of the fullest rank.
 StepBytes step_bytes(const PlannedForward& planned);
 
+// Why GPUs cannot thin the levels' parts where each of `ranks` has its share: a kernel takes few.
+// Empty: they can, or the profile is a CPU's.
+std::string too_many_parts(const KeyLevels& levels, int ranks, const Profile& profile);
+
 // A way to compute the prompt.
 struct PromptCandidate {
   PromptDivision division = PromptDivision::whole;
@@ -79,8 +83,8 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
                                  bool exact = false);
 
 // The same with products divided over the planner's ranks, out of whole weights (divided_prompt).
-// Refused where keys lie in caches already, where levels thin on GPUs, and by the errors of
-// divided_prompt and thin_far_keys.
+// Refused where keys lie in caches already, by too_many_parts, and by the errors of divided_prompt
+// and thin_far_keys.
 PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpScheduler& strategy,
                                   int64_t tokens, int64_t cached, const CostModel& cost,
                                   bool exact = false);

@@ -162,7 +162,7 @@ int64_t PromptChoice::longest() const {
 std::vector<std::string> PromptChoice::explain() const {
   std::vector<std::string> lines;
   for (const Priced& k : latest_) {
-    const bool about = exact_ && planners_.back()->thins();
+    const bool about = exact_ && planners_.back()->levels();
     std::string line =
         fmt::format("{}prompt of {} tokens behind {}: ", about ? "exact " : "", k.tokens, k.cached);
     line += k.candidates[choose_candidate(k.candidates).value()].name();

@@ -17,7 +17,6 @@
 #include "braid/engine/sequence_ranks.h"
 #include "braid/engine/step_fit.h"
 #include "braid/engine/step_planners.h"
-#include "braid/kernels/cuda/thinning/most_parts.h"
 #include "braid/model/model.h"
 #include "braid/model/model_shape.h"
 #include "braid/parallel/attention/logical_attention.h"
@@ -147,13 +146,9 @@ class Planning {
 
   // Fails where each of `ranks` GPUs would thin the keys of too many parts.
   void require_few_parts(int ranks) const {
-    const int most = ranks * static_cast<int>(cuda::kMostThinnedParts / 2);
-    if (profile_.shared_units || !thins(request_.tokens)) return;
-    if (const int all = levels_->groups.back(); all > most) {
-      fail(ErrorCode::kUnsupported,
-           "far keys of {} ranks' parts: a GPU thins those of {} at most; name fewer by --levels",
-           all, most);
-    }
+    if (!thins(request_.tokens)) return;
+    const std::string why = too_many_parts(*levels_, ranks, profile_);
+    if (!why.empty()) fail(ErrorCode::kUnsupported, "{}", why);
   }
 
   // Writes what a step reads, of tokens on `ranks` ranks.

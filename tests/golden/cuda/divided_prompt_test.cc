@@ -8,6 +8,7 @@
 #include "braid/engine/loaded_model.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
+#include "golden/support/level_rounding.h"
 #include "golden/support/random_model.h"
 #include "golden/support/rounding.h"
 
@@ -81,6 +82,71 @@ TEST_P(CudaDividedPrompt, LogitsAreThoseOfOneGpu) {
       EXPECT_EQ(taken, divisible);
     }
   }
+}
+
+double distance(const Rows& a, const Rows& b) {
+  std::vector<float> all, other;
+  for (const std::vector<float>& row : a) all.insert(all.end(), row.begin(), row.end());
+  for (const std::vector<float>& row : b) other.insert(other.end(), row.begin(), row.end());
+  return relative_distance(all, other);
+}
+
+// Each rank thins the keys of its own heads. Logits are as near to a CPU's in f32, which keeps as
+// many keys, as those of scalar references that round as GPUs do; dense ones are not.
+TEST_P(CudaDividedPrompt, ThinnedLogitsAreNearThoseInF32) {
+  const Model& model = loaded_->model;
+  const std::vector<int64_t>& windows = model.config().windows;
+  if (model.config().layers < 3 ||
+      (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; }))) {
+    GTEST_SKIP() << "no layer leaves keys out";
+  }
+  constexpr int64_t kTokens = 190, kBehind = 5;
+  std::vector<int32_t> prompt(kTokens + kBehind);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = 5 + static_cast<int32_t>(i * 37 % 241);
+  const std::vector<int32_t> thinned(prompt.begin(), prompt.begin() + kTokens);
+  RunnerConfig cpu = cuda_runner();
+  cpu.device = {};
+  cpu.cache.kv_dtype = cpu.cache.activations = DType::f32;
+  Runner exact(model, cuda_runner());
+  const Rows dense = prompt_logits(exact, prompt, kTokens);
+  int tried = 0;
+  for (const auto& [P, importance, apart, schedule] :
+       {std::tuple(2, Importance::own, false, "sequence_parallel"),
+        {2, Importance::own, true, "sequential"},
+        {2, Importance::previous, false, "sequential"},
+        {2, Importance::probe, true, "sequence_parallel"},
+        {3, Importance::own, true, "sequence_parallel"}}) {
+    if (model.config().Hkv % P != 0 || cannot_run(P)) continue;  // a KV head is on a rank alone
+    SCOPED_TRACE(fmt::format("{} GPUs, {}, keys {}, {}", P, to_string(importance),
+                             apart ? "apart" : "together", schedule));
+    ++tried;
+    RunnerConfig c = config(P);
+    c.schedule = schedule;
+    c.sp->apart = apart;
+    if (apart) c.cache.pages = c.cache.pages_per_sequence = int64_t{1} << 14;
+    c.profile->pull_seconds = 1;  // rings are slow
+    c.thinning = cpu.thinning = {.keep = {0.3}, .groups = {P}, .importance = importance};
+    Runner f32(model, cpu), ranks(model, c);
+    const Rows want = prompt_logits(f32, prompt, kTokens);
+    const Rows rounded = rounded_thinned_logits(model, c.thinning, thinned);
+    const Rows got = prompt_logits(ranks, prompt, kTokens);
+    ASSERT_EQ(got.size(), want.size());
+    const double bound = kDraws * distance(rounded, Rows(want.begin(), want.begin() + kTokens));
+    EXPECT_LT(distance(got, want), bound);
+    EXPECT_GT(distance(dense, want), bound) << "the bound tells nothing";
+    ASSERT_TRUE(ranks.approximation() && f32.approximation());
+    EXPECT_EQ(ranks.approximation()->shares.pair_share(), f32.approximation()->shares.pair_share());
+    const auto divides = [](const std::string& line) {
+      return line.starts_with("prompt of ") && line.find("behind 0: weights divided") < line.size();
+    };
+    EXPECT_TRUE(std::ranges::any_of(ranks.explain(), divides))
+        << fmt::format("{}", fmt::join(ranks.explain(), "\n"));
+    const Rows last(got.end() - kBehind, got.end()), wanted(want.end() - kBehind, want.end());
+    fmt::print("{}, {} GPUs, {}: {:.4f} of {:.4f}, behind the prompt {:.4f}; dense {:.4f}\n",
+               GetParam(), P, to_string(importance), distance(got, want), bound,
+               distance(last, wanted), distance(dense, want));
+  }
+  if (tried == 0) GTEST_SKIP() << "ranks would share the KV head";
 }
 
 INSTANTIATE_TEST_SUITE_P(

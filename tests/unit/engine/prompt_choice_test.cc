@@ -210,19 +210,38 @@ TEST(PromptChoice, PricesThinnedPromptsByTheirPairs) {
   const std::vector<double> all = dense.seconds(kMost), kept = thin.seconds(kMost);
   EXPECT_LT(kept.front(), 0.9 * all.front()) << "one rank";
   EXPECT_LT(kept.at(2), 0.95 * *std::ranges::min_element(all)) << "four ranks";
+  EXPECT_LT(kept.back(), 0.95 * all.back()) << "weights divided over four ranks";
   EXPECT_EQ(thin.choose_way(kMost), 2u);
   ASSERT_EQ(thin.explain().size(), 1u);
-  EXPECT_LT(thin.explain()[0].find("refused: divided products of GPUs read all far keys"),
-            thin.explain()[0].size());
-  Profile cpu = h200;
-  cpu.shared_units = true;
-  Choice of_cpus(four, &any_phases, cpu, 6, levels);
-  of_cpus.choose_way(kMost);
-  EXPECT_EQ(of_cpus.explain()[0].find("refused"), std::string::npos) << of_cpus.explain()[0];
+  EXPECT_EQ(thin.explain()[0].find("refused"), std::string::npos) << thin.explain()[0];
   thin.forget(true);
   thin.choose_way(kMost);
   EXPECT_EQ(thin.explain()[0].find("exact prompt of"), 0u);
   EXPECT_EQ(thin.explain()[0].find("refused"), std::string::npos);
+}
+
+// A GPU alone and divided products would thin the parts of all ranks, more than a kernel takes.
+TEST(PromptChoice, RefusesMorePartsThanAGpuThins) {
+  const Topology many{.machines = 4, .devices = 8};
+  Profile profile = load_profile("h200");
+  const auto refused = [&](int64_t tokens, bool exact) {
+    Choice choice(many, &any_phases, profile, 1, key_levels({0.5}, {}, many.ranks()));
+    choice.forget(exact);
+    choice.choose_way(tokens);
+    const std::string line = choice.explain().at(0);
+    size_t n = 0;
+    for (size_t at = 0; (at = line.find("refused: far keys of 32 ranks' parts", at)) < line.size();
+         ++at) {
+      ++n;
+    }
+    return n;
+  };
+  EXPECT_EQ(refused(4096, false), 1u + 2u) << "one rank, and products in two forms";
+  EXPECT_EQ(refused(4000, false), 3u) << "between two priced lengths";
+  EXPECT_EQ(refused(31, false), 0u) << "not every part has a token";
+  EXPECT_EQ(refused(4096, true), 0u);
+  profile.shared_units = true;
+  EXPECT_EQ(refused(4096, false), 0u) << "CPU ranks take more";
 }
 
 // `braid plan prompt --keep` prices rings over parts and all as a run's choice does. A rank alone
