@@ -6,6 +6,7 @@
 
 #include "braid/engine/generate.h"
 #include "braid/engine/loaded_model.h"
+#include "braid/engine/thinning.h"
 #include "golden/support/expect_greedy.h"
 #include "golden/support/forward.h"
 #include "golden/support/golden.h"
@@ -134,10 +135,7 @@ TEST_P(DividedPrompt, KeysThatStayApartGiveTheSame) {
 
 // Each rank thins the keys of its own heads, in the parts of all ranks; exact prompts stand beside.
 TEST_P(DividedPrompt, ThinnedPromptsAreThoseOfOneRank) {
-  const std::vector<int64_t>& windows = loaded_->model.config().windows;
-  if (!windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) {
-    GTEST_SKIP() << "each layer has a window";
-  }
+  if (each_layer_has_a_window(loaded_->model.config())) GTEST_SKIP() << "each layer has a window";
   if (loaded_->model.config().Hkv == 1) GTEST_SKIP() << "ranks would share the KV head";
   for (const auto& [P, importance, slow] : {std::tuple(2, Importance::own, Slow::launches),
                                             {2, Importance::own, Slow::meetings},

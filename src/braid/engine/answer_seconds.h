@@ -23,8 +23,9 @@ OwnPrices launch_seams(const cuda::DecodeRates& rates);
 OwnPrices form_prices(const cuda::PlannedDecode& forms, const cuda::DecodeRates& rates);
 
 // Seconds of a step in which each of `sequences` sequences, with `keys` keys, gets a token on ranks
-// with all tokens, in the form that GPUs take and by the fastest strategy. `planner_with` makes a
-// planner for the ranks, whose kernels are its argument: `kernels`, or a PlannedDecode over them.
+// with all tokens, in the form that GPUs take and by the fastest strategy. `planner_with`
+// returns a planner for the ranks with the catalog it is given: `kernels`, or a PlannedDecode of
+// `kernels`.
 using PlannerWith = std::function<ForwardPlanner(const KernelCatalog& kernels)>;
 double answer_seconds(const KernelCatalog& kernels, const PlannerWith& planner_with,
                       int64_t sequences, int64_t keys, const CostModel& cost);

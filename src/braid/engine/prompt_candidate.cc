@@ -20,14 +20,6 @@ Work prompt_work(int64_t tokens, int64_t cached) {
           .kv_tokens = cached + tokens};
 }
 
-// too_many_parts of a prompt that is not `exact`, of which each of `ranks` ranks has a share.
-std::string refused_parts(const ForwardPlanner& planner, int64_t tokens, int ranks,
-                          const CostModel& cost, bool exact) {
-  const auto& levels = planner.levels();
-  if (exact || !levels || tokens < levels->groups.back()) return {};
-  return too_many_parts(*levels, ranks, cost.profile());
-}
-
 // A batch of a single sequence.
 PlannedForward plan_thinned(const ForwardPlanner& planner, const OpScheduler& strategy,
                             const Batch& batch, BatchCut& cut, const CostModel& cost) {
@@ -58,10 +50,16 @@ std::vector<Topology> parts_of(const Topology& all) {
   return found;
 }
 
-std::string too_many_parts(const KeyLevels& levels, int ranks, const Profile& profile) {
+bool thins(const std::optional<KeyLevels>& levels, int64_t tokens) {
+  return levels && tokens >= levels->groups.back();
+}
+
+std::string too_many_parts(const std::optional<KeyLevels>& levels, int64_t tokens, int ranks,
+                           const Profile& profile) {
+  if (profile.shared_units || !thins(levels, tokens)) return {};
   const int most = ranks * static_cast<int>(cuda::kMostThinnedParts / 2);
-  const int all = levels.groups.back();
-  if (profile.shared_units || all <= most) return {};
+  const int all = levels->groups.back();
+  if (all <= most) return {};
   return fmt::format(
       "far keys of {} ranks' parts: a GPU thins those of {} at most; name fewer by --levels", all,
       most);
@@ -121,8 +119,8 @@ PromptCandidate tokens_candidate(const ForwardPlanner& planner, const OpSchedule
       .division = mesh.ranks() > 1 ? PromptDivision::tokens : PromptDivision::whole,
       .topology = mesh.topology,
       .mesh = mesh,
-      .strategy = strategy.name(),
-      .refused = refused_parts(planner, tokens, mesh.ranks(), cost, exact)};
+      .strategy = strategy.name()};
+  if (!exact) made.refused = too_many_parts(planner.levels(), tokens, mesh.ranks(), cost.profile());
   if (!made.refused.empty()) return made;
   const PlannedForward planned = plan_prompt_step(planner, strategy, tokens, cached, &cost, exact);
   const Work work = prompt_work(tokens, cached);
@@ -140,7 +138,7 @@ PromptCandidate weights_candidate(const ForwardPlanner& planner, const OpSchedul
     made.refused = fmt::format("{} earlier keys lie with their tokens' ranks", cached);
     return made;
   }
-  made.refused = refused_parts(planner, tokens, 1, cost, exact);
+  if (!exact) made.refused = too_many_parts(planner.levels(), tokens, 1, cost.profile());
   if (!made.refused.empty()) return made;
   const SequenceLayout q = even_zigzag_layout(tokens, planner.ranks());
   try {

@@ -31,9 +31,13 @@ struct StepBytes {
 // Of the fullest rank.
 StepBytes step_bytes(const PlannedForward& planned);
 
-// Why GPUs cannot thin the levels' parts where each of `ranks` has its share: a kernel takes few.
-// Empty: they can, or the profile is a CPU's.
-std::string too_many_parts(const KeyLevels& levels, int ranks, const Profile& profile);
+// Whether a step of `tokens` tokens leaves keys out: levels exist, and each part has a token.
+bool thins(const std::optional<KeyLevels>& levels, int64_t tokens);
+
+// The reason why `ranks` GPUs, each with its share of a prompt's parts, cannot thin the prompt: a
+// kernel takes kMostThinnedParts. Empty for CPUs, for few parts and where nothing is thinned.
+std::string too_many_parts(const std::optional<KeyLevels>& levels, int64_t tokens, int ranks,
+                           const Profile& profile);
 
 // A way to compute the prompt.
 struct PromptCandidate {

@@ -128,9 +128,6 @@ class Planning {
     return weights_ ? weights_->forward(s) : shape_.forward(s);
   }
 
-  // Whether a step of the prompt leaves keys out: each part has a token.
-  bool thins(int64_t tokens) const { return levels_ && tokens >= levels_->groups.back(); }
-
   // Fails where the levels do not go with a division of tokens.
   void require_parts(const SequenceMesh& mesh) const {
     if (!levels_) return;
@@ -146,15 +143,14 @@ class Planning {
 
   // Fails where each of `ranks` GPUs would thin the keys of too many parts.
   void require_few_parts(int ranks) const {
-    if (!thins(request_.tokens)) return;
-    const std::string why = too_many_parts(*levels_, ranks, profile_);
+    const std::string why = too_many_parts(levels_, request_.tokens, ranks, profile_);
     if (!why.empty()) fail(ErrorCode::kUnsupported, "{}", why);
   }
 
   // Writes what a step reads, of tokens on `ranks` ranks.
   void count_shares(PromptCandidate& made, int64_t tokens, int64_t cached, int ranks) const {
     if (!levels_) return;
-    made.shares = level_shares(thins(tokens) ? *levels_ : keeping_all(*levels_), layers_,
+    made.shares = level_shares(thins(levels_, tokens) ? *levels_ : keeping_all(*levels_), layers_,
                                even_zigzag_layout(tokens, ranks, cached), cached);
   }
 
@@ -166,8 +162,9 @@ class Planning {
     if (!way.mode) {
       require_few_parts(1);
       return {1, [=, this](int64_t tokens, int64_t cached, int64_t all) {
-                PromptCandidate made = batch_candidate(planner_of(way.topology, {}, false, all),
-                                                       tokens, cached, cost, !thins(tokens));
+                PromptCandidate made =
+                    batch_candidate(planner_of(way.topology, {}, false, all), tokens, cached, cost,
+                                    !thins(levels_, tokens));
                 count_shares(made, tokens, cached, 1);
                 return made;
               }};
@@ -180,7 +177,7 @@ class Planning {
                                                          round_up(all, kPageSize), mesh.ranks()));
               PromptCandidate made = tokens_candidate(planner_of(way.topology, mesh, apart, all),
                                                       *find_strategy("sequence_parallel"), tokens,
-                                                      cached, cost, !thins(tokens));
+                                                      cached, cost, !thins(levels_, tokens));
               count_shares(made, tokens, cached, mesh.ranks());
               return made;
             }};

@@ -49,7 +49,8 @@ class StrategyChoice {
   std::vector<std::string> explanations_;
 };
 
-// The strategy of `auto` for one batch, among all that Braid has for batches.
+// Returns the registered strategy with the least simulated time for `batch`, as `--schedule auto`
+// chooses a strategy.
 std::shared_ptr<const OpScheduler> fastest_strategy(const ForwardPlanner& planner,
                                                     const Batch& batch, const CostModel& cost,
                                                     const OwnPrices& own = {});

@@ -30,6 +30,11 @@ KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ran
   return levels;
 }
 
+bool each_layer_has_a_window(const ModelConfig& config) {
+  const std::vector<int64_t>& windows = config.windows;
+  return !windows.empty() && std::ranges::all_of(windows, [](int64_t w) { return w > 0; });
+}
+
 void require_far_keys(const ModelConfig& config, int64_t context) {
   if (config.latent) {
     fail(ErrorCode::kUnsupported,
@@ -41,8 +46,7 @@ void require_far_keys(const ModelConfig& config, int64_t context) {
          "--ctx, or leave --keep out",
          config.dual->chunks.plain(), context);
   }
-  const std::vector<int64_t>& windows = config.windows;
-  if (windows.empty() || !std::ranges::all_of(windows, [](int64_t w) { return w > 0; })) return;
+  if (!each_layer_has_a_window(config)) return;
   fail(ErrorCode::kUnsupported, "--keep: each layer has a window, and no far keys: leave it out");
 }
 

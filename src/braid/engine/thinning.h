@@ -27,6 +27,9 @@ constexpr int kThinnedRanks = 8;
 // kInvalidArgument, naming the option, as key_levels does.
 KeyLevels levels_of(const Thinning& thinning, const std::optional<Topology>& ranks);
 
+// True for models without far keys.
+bool each_layer_has_a_window(const ModelConfig& config);
+
 // Fails with kUnsupported on a model without far keys to leave out at this context: with latent
 // attention, dual chunks beyond their plain length, or a window in each layer.
 void require_far_keys(const ModelConfig& config, int64_t context);

@@ -29,7 +29,7 @@ struct ExpertLinearAttrs {
   }
 };
 extern const OpDef kExpertLinear;
-// Whether an op's weights are those of all experts.
+// True for ops that multiply by the experts' weights.
 inline bool reads_experts(const Op& op) {
   return op.def == &kExpertGated || op.def == &kExpertLinear;
 }

@@ -30,7 +30,7 @@ class PlannedDecode : public KernelCatalog {
   std::span<const Fusion> fusions() const override { return few_token_fusions(); }
   // Chooses the form for all ranks by the first Program of a decode step of its capacity.
   Program rewrite(Program program) const override;
-  // A step of one token, whose form is a relay, has the relay that an H100 would have.
+  // Joins a one-token step into the relay of an H100 where the chosen form is a relay.
   LaunchGroup join(const Program& program, const LaunchRun& run) const override;
   std::vector<std::string> explain() const override;
 
